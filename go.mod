@@ -1,0 +1,3 @@
+module raygo
+
+go 1.25
