@@ -1,5 +1,7 @@
 """What the C extension offers to the package.  One process, one client."""
-from typing import Any, Callable, Iterable, Sequence
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 VERSION: str
 
@@ -34,8 +36,8 @@ class Submitter:
 
 # ---- life
 def set_types(**types: Any) -> None:
-    """Hands over what C needs from Python: ObjectRef (subclass), serialize(value) -> (pickle bytes, [buffers]) slow path, deserialize(format, body, buffers) slow path,
-    make_error(blob_value) , raise_syserr(map_bytes) -> exception, auto_init(), not_initialized()."""
+    """Hands over what C needs from Python: ObjectRef (subclass), serialize(value) -> (pickle bytes, [buffers]) slow path,
+    deserialize(format, body, buffers) slow path, make_error(blob_value) , raise_syserr(map_bytes) -> exception, auto_init(), not_initialized()."""
 def engine_start(library: str, options: bytes, hello: bytes) -> bytes: ...     # WELCOME map
 def connect(path: str, hello: bytes, timeout: float) -> bytes: ...
 def shutdown(timeout: float) -> None: ...          # closes the client, stops the engine if it is ours
