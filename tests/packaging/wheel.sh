@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Builds a wheel and tries it: wheel.sh PYTHON native|x86_64|aarch64
+#
+# native: with this machine's compiler, for a quick check.  The others: with zig as the C compiler, linked against glibc 2.28, so that
+# auditwheel can call it manylinux_2_28.  A wheel for another machine is built and inspected, not run.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+python=$(realpath -s "$1") kind=$2
+work=$PWD/build/wheel-$kind
+rm -rf "$work"
+mkdir -p "$work/raw" "$work/out"
+
+case $kind in
+  native) ;;
+  x86_64 | aarch64)
+    go_arch=$([ "$kind" = x86_64 ] && echo amd64 || echo arm64)
+    # cgo asks the compiler for its flags in ways that zig's driver answers only as a plain program, hence the script.
+    cat >"$work/cc" <<CC
+#!/bin/sh
+exec "$python" -m ziglang cc -target $kind-linux-gnu.2.28 "\$@"
+CC
+    chmod +x "$work/cc"
+    export CC=$work/cc GOOS=linux GOARCH=$go_arch RAYGO_PLATFORM_TAG=linux_$kind
+    ;;
+  *)
+    echo "wheel.sh: unknown kind $kind" >&2
+    exit 2
+    ;;
+esac
+
+"$python" -m build --wheel --outdir "$work/raw" . >"$work/build.log" 2>&1 || { tail -n 40 "$work/build.log" >&2; exit 1; }
+wheel=$(echo "$work"/raw/*.whl)
+if [ "$kind" != native ]; then
+  PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --plat "manylinux_2_28_$kind" -w "$work/out" "$wheel" >"$work/repair.log" 2>&1 \
+    || { tail -n 40 "$work/repair.log" >&2; exit 1; }
+  wheel=$(echo "$work"/out/*.whl)
+  "$python" -m auditwheel show "$wheel" | grep -m 1 -o 'manylinux_[0-9_]*_[a-z0-9_]*'
+  mkdir -p dist
+  cp "$wheel" dist/
+fi
+"$python" tests/packaging/inspect_wheel.py "$wheel"
+echo "$(basename "$wheel"): $(( $(stat -c %s "$wheel") / 1024 )) KiB"
+
+if [ "$kind" = native ] || [ "$kind" = "$(uname -m)" ]; then
+  "$python" -m venv "$work/venv"
+  "$work/venv/bin/python" -m pip install -q "$wheel[default]"
+  # From another folder, so that it is the installed package that answers.
+  (cd "$work" && timeout 60 venv/bin/python "$OLDPWD/tests/packaging/smoke.py" && timeout 60 venv/bin/raygo version)
+else
+  echo "not run: this machine is $(uname -m)"
+fi
