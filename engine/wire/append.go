@@ -1,0 +1,202 @@
+package wire
+
+var zeros [8]byte
+
+// Begin appends a header whose length End fills in.
+func Begin(b []byte, t Type, flags uint16, id uint64) []byte {
+	return AppendHeader(b, Header{Type: t, Flags: flags, ID: id})
+}
+
+// End pads the frame that begins at start and fills in its length.
+func End(b []byte, start int) []byte {
+	b = Pad(b, start)
+	le.PutUint32(b[start:], uint32(len(b)-start-HeaderSize))
+	return b
+}
+
+// Pad appends zeros until b is a multiple of 8 longer than start.
+func Pad(b []byte, start int) []byte {
+	if k := (len(b) - start) & 7; k != 0 {
+		b = append(b, zeros[k:]...)
+	}
+	return b
+}
+
+// AppendHeader appends a header.
+func AppendHeader(b []byte, h Header) []byte {
+	b = le.AppendUint32(b, h.Len)
+	b = le.AppendUint16(b, uint16(h.Type))
+	b = le.AppendUint16(b, h.Flags)
+	return le.AppendUint64(b, h.ID)
+}
+
+// AppendFrame appends a frame with the payload given.
+func AppendFrame(b []byte, t Type, flags uint16, id uint64, payload []byte) []byte {
+	start := len(b)
+	b = Begin(b, t, flags, id)
+	b = append(b, payload...)
+	return End(b, start)
+}
+
+// AppendOID appends the name of an object.
+func AppendOID(b []byte, o OID) []byte {
+	b = le.AppendUint64(b, o.Task)
+	b = le.AppendUint32(b, o.Index)
+	return le.AppendUint32(b, 0)
+}
+
+// AppendUint64 appends a number.
+func AppendUint64(b []byte, n uint64) []byte { return le.AppendUint64(b, n) }
+
+// AppendValueHead appends a value without its references and data, which must follow.
+func AppendValueHead(b []byte, index uint32, kind Kind, isError bool, n, offset uint64, nrefs int) []byte {
+	b = le.AppendUint32(b, index)
+	b = le.AppendUint16(b, uint16(kind))
+	var mark uint16
+	if isError {
+		mark = 1
+	}
+	b = le.AppendUint16(b, mark)
+	b = le.AppendUint64(b, n)
+	b = le.AppendUint64(b, offset)
+	b = le.AppendUint32(b, uint32(nrefs))
+	return le.AppendUint32(b, 0)
+}
+
+// AppendValue appends a value. b must be a multiple of 8 into its frame.
+func AppendValue(b []byte, v Value) []byte {
+	n := v.Len
+	if v.Kind != Arena {
+		n = uint64(len(v.Data))
+	}
+	b = AppendValueHead(b, v.Index, v.Kind, v.IsError, n, v.Offset, v.Refs.Len())
+	b = append(b, v.Refs...)
+	if v.Kind != Arena {
+		start := len(b)
+		b = append(b, v.Data...)
+		b = Pad(b, start)
+	}
+	return b
+}
+
+// AppendSubmit appends a Submit frame.
+func AppendSubmit(b []byte, task uint64, flags uint16, s SubmitFrame) []byte {
+	start := len(b)
+	b = Begin(b, Submit, flags, task)
+	b = le.AppendUint32(b, s.Template)
+	b = le.AppendUint32(b, s.NReturns)
+	b = le.AppendUint64(b, s.Actor)
+	b = le.AppendUint64(b, s.Parent)
+	b = le.AppendUint32(b, uint32(s.Top.Len()))
+	b = le.AppendUint32(b, uint32(s.Nested.Len()))
+	b = le.AppendUint32(b, uint32(len(s.Args)))
+	b = le.AppendUint32(b, 0)
+	b = append(b, s.Top...)
+	b = append(b, s.Nested...)
+	b = append(b, s.Args...)
+	return End(b, start)
+}
+
+// AppendExecHead appends the fixed part of an Exec payload; then NTop arguments (AppendOID, AppendValue), Args and Context follow, the latter
+// two each padded.
+func AppendExecHead(b []byte, x *ExecFrame) []byte {
+	b = le.AppendUint32(b, x.Template)
+	b = le.AppendUint32(b, x.NReturns)
+	b = le.AppendUint64(b, x.Actor)
+	b = le.AppendUint64(b, x.Parent)
+	b = le.AppendUint32(b, x.NTop)
+	b = le.AppendUint32(b, x.Attempt)
+	b = le.AppendUint32(b, uint32(len(x.Args)))
+	b = le.AppendUint32(b, uint32(len(x.Context)))
+	b = le.AppendUint32(b, x.RetriesLeft)
+	return le.AppendUint32(b, 0)
+}
+
+// AppendExec appends an Exec frame whose arguments are x.Top.
+func AppendExec(b []byte, task uint64, flags uint16, x *ExecFrame) []byte {
+	start := len(b)
+	b = Begin(b, Exec, flags, task)
+	b = AppendExecHead(b, x)
+	b = append(b, x.Top...)
+	b = append(b, x.Args...)
+	b = Pad(b, start)
+	b = append(b, x.Context...)
+	return End(b, start)
+}
+
+// AppendResult appends a Result frame.
+func AppendResult(b []byte, task uint64, r ResultFrame, values ...Value) []byte {
+	start := len(b)
+	b = Begin(b, Result, 0, task)
+	b = le.AppendUint32(b, uint32(r.Status))
+	b = le.AppendUint32(b, uint32(len(values)))
+	b = le.AppendUint64(b, r.ExecNS)
+	b = le.AppendUint32(b, r.Attempt)
+	b = le.AppendUint32(b, 0)
+	for _, v := range values {
+		b = AppendValue(b, v)
+	}
+	return End(b, start)
+}
+
+// AppendCreate appends a Create frame.
+func AppendCreate(b []byte, task uint64, c CreateFrame) []byte {
+	b = AppendHeader(b, Header{CreateSize, Create, 0, task})
+	b = le.AppendUint32(b, c.Index)
+	b = le.AppendUint32(b, 0)
+	return le.AppendUint64(b, c.Size)
+}
+
+// AppendCreated appends a Created frame.
+func AppendCreated(b []byte, task uint64, c CreatedFrame) []byte {
+	start := len(b)
+	b = Begin(b, Created, 0, task)
+	b = le.AppendUint32(b, c.Index)
+	b = le.AppendUint32(b, c.Status)
+	b = le.AppendUint64(b, c.Offset)
+	b = le.AppendUint32(b, uint32(len(c.Message)))
+	b = le.AppendUint32(b, 0)
+	b = append(b, c.Message...)
+	return End(b, start)
+}
+
+// AppendOIDFrame appends a frame whose payload is a list of objects.
+func AppendOIDFrame(b []byte, t Type, flags uint16, id uint64, oids ...OID) []byte {
+	b = AppendHeader(b, Header{uint32(len(oids) * OIDSize), t, flags, id})
+	for _, o := range oids {
+		b = AppendOID(b, o)
+	}
+	return b
+}
+
+// MakeOIDs puts names into the form frames carry.
+func MakeOIDs(oids ...OID) OIDs {
+	if len(oids) == 0 {
+		return nil
+	}
+	b := make([]byte, 0, len(oids)*OIDSize)
+	for _, o := range oids {
+		b = AppendOID(b, o)
+	}
+	return b
+}
+
+// Blob makes a value's blob without out-of-band buffers.
+func Blob(format byte, body []byte) []byte {
+	b := make([]byte, 16, 16+len(body))
+	b[0] = format
+	le.PutUint64(b[8:], uint64(len(body)))
+	return append(b, body...)
+}
+
+// ParseBlob reads a blob that has no out-of-band buffers.
+func ParseBlob(b []byte) (format byte, body []byte, err error) {
+	if len(b) < 16 {
+		return 0, nil, malformed("a blob of %d bytes", len(b))
+	}
+	n := le.Uint64(b[8:])
+	if le.Uint16(b[2:]) != 0 || n > uint64(len(b)-16) {
+		return 0, nil, malformed("a blob of %d bytes with a body of %d", len(b), n)
+	}
+	return b[0], b[16 : 16+n], nil
+}
