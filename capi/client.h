@@ -97,6 +97,7 @@ int rg_client_connect(rg_client *c, const char *path, const void *hello, size_t 
 int rg_client_adopt(rg_client *c, int fd, int arena_fd, int64_t timeout_ns);  /* worker: an open socket; waits for WELCOME */
 int rg_client_arena(rg_client *c, int fd, uint64_t size);                  /* maps the arena (read-write; handed out read-only) */
 const uint8_t *rg_client_welcome(rg_client *c, size_t *len);               /* the WELCOME map; NULL before it came */
+const char *rg_client_refusal(rg_client *c);                               /* the engine's words after EVERSION; NULL else */
 void rg_client_set_prefix(rg_client *c, uint32_t prefix);                  /* the caller reads it from WELCOME or `prefix.next` */
 void rg_client_close(rg_client *c);     /* ends the monitor, wakes every waiter with ESHUTDOWN, closes the socket; the memory stays until refs are gone */
 int rg_client_fd(rg_client *c);         /* the socket, for an event loop; -1 when embedded */
@@ -151,6 +152,7 @@ size_t rg_cq_poll(rg_client *c, uint64_t *tokens, size_t max);             /* cl
 rg_task *rg_task_try(rg_client *c);                                        /* from what was read already; NULL: nothing */
 rg_task *rg_task_next(rg_client *c, int64_t deadline, rg_check_fn check, void *arg, int *status);  /* blocks; first sends what waits; status 0, ETIMEDOUT, EINTERRUPTED, ESHUTDOWN (EXIT) */
 int rg_pump(rg_client *c);                                                 /* for an event loop that owns the fd: reads what is there, never blocks; number of tasks waiting, or -code */
+void rg_client_pumped(rg_client *c, int on);                               /* an event loop reads by rg_pump: the monitor leaves the socket alone */
 void rg_task_free(rg_client *c, rg_task *t);                               /* drops its pins */
 struct rg_out {                  /* a value to send */
   uint32_t index;

@@ -1,0 +1,249 @@
+/* Submitting, storing, running tasks. */
+#include "client_int.h"
+#include <stdio.h>
+#include <sys/mman.h>
+
+static size_t put_oids(uint8_t *at, const struct rg_oid *p, uint32_t n) {
+  if (n) memcpy(at, p, (size_t)n * sizeof *p);
+  return (size_t)n * sizeof *p;
+}
+
+static void put_bytes(uint8_t *at, const void *p, size_t n) {   /* zero padding to 8 */
+  if (n & 7) memset(at + (n & ~(size_t)7), 0, 8);
+  if (n) memcpy(at, p, n);
+}
+
+static size_t value_size(uint16_t kind, size_t len, uint32_t nrefs) {
+  return sizeof(struct rg_value) + (size_t)nrefs * sizeof(struct rg_oid) + (kind == RG_V_INLINE ? RG_PAD8(len) : 0);
+}
+
+static size_t put_value(uint8_t *at, const struct rg_out *o) {
+  struct rg_value v = {o->index, o->kind, o->is_error, o->len, UINT64_MAX, o->nrefs, 0};
+  memcpy(at, &v, sizeof v);
+  size_t n = sizeof v + put_oids(at + sizeof v, o->refs, o->nrefs);
+  if (o->kind == RG_V_INLINE) {
+    put_bytes(at + n, o->data, o->len);
+    n += RG_PAD8(o->len);
+  }
+  return n;
+}
+
+int rg_submit(rg_client *c, uint64_t task, uint16_t flags, const struct rg_submit *s, const struct rg_oid *top, const struct rg_oid *nested,
+              const void *args, rg_counter *counter, rg_slot **returns) {
+  if (rg_dead(c)) return rg_dead_code(c);
+  if (atomic_load_explicit(&c->nreleased, memory_order_relaxed) > 256) rg_drain(c);
+  /* The slots stand before the frame leaves: the answer may come at once. */
+  uint32_t n = flags & (RG_F_STREAMING | RG_F_ACTOR_CREATE) ? 1 : s->nreturns;
+  uint32_t first = flags & RG_F_ACTOR_CREATE ? 0 : 1;
+  for (uint32_t i = 0; i < n; i++) {
+    rg_slot *slot = rg_slot_new(c, task, first + i, 1);
+    if (!slot) {
+      while (i) rg_slot_decref(c, returns[--i]);
+      return E_NOMEM;
+    }
+    if (counter && i == 0) {
+      atomic_fetch_add(&counter->refs, 1);
+      atomic_fetch_add(&counter->n, 1);
+      slot->counter = counter;
+    }
+    returns[i] = slot;
+  }
+  size_t len = sizeof *s + ((size_t)s->ntop + s->nnested) * sizeof(struct rg_oid) + s->args_len;
+  uint8_t *p = rg_frame_begin(c, RG_SUBMIT, flags, task, len);
+  int r = len > RG_MAX_FRAME ? E_INVAL : E_NOMEM;
+  if (p) {
+    memcpy(p, s, sizeof *s);
+    p += sizeof *s;
+    p += put_oids(p, top, s->ntop);
+    p += put_oids(p, nested, s->nnested);
+    put_bytes(p, args, s->args_len);
+    r = rg_out_end(c, sizeof(struct rg_hdr) + RG_PAD8(len), true);
+  }
+  if (r)
+    for (uint32_t i = 0; i < n; i++) rg_slot_decref(c, returns[i]);
+  return r;
+}
+
+int rg_put(rg_client *c, uint64_t task, const void *blob, size_t len, int is_error, const struct rg_oid *refs, uint32_t nrefs, rg_slot **out) {
+  if (rg_dead(c)) return rg_dead_code(c);
+  if (atomic_load_explicit(&c->nreleased, memory_order_relaxed) > 256) rg_drain(c);
+  rg_slot *s = rg_slot_new(c, task, 0, 1);
+  if (!s) return E_NOMEM;
+  struct rg_out o = {0, RG_V_INLINE, (uint16_t)(is_error != 0), blob, len, refs, nrefs};
+  struct rg_value v = {0, RG_V_INLINE, o.is_error, len, UINT64_MAX, nrefs, 0};
+  pthread_mutex_lock(&c->mu);
+  rg_slot_ready(c, s, &v, blob);   /* our own copy: a get of it asks nobody */
+  pthread_mutex_unlock(&c->mu);
+  size_t n = value_size(RG_V_INLINE, len, nrefs);
+  uint8_t *p = rg_frame_begin(c, RG_PUT, 0, task, n);
+  int r = E_NOMEM;
+  if (p) {
+    put_value(p, &o);
+    r = rg_out_end(c, sizeof(struct rg_hdr) + RG_PAD8(n), true);
+  }
+  if (r) rg_slot_decref(c, s);
+  else *out = s;
+  return r;
+}
+
+/* ------------------------------------------------------------------------------------------------ arena */
+
+static void populate(rg_client *c, uint64_t offset, uint64_t size) {
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+  /* Faults one by one cost more than the copy.  Once per chunk: the engine gives freed space out again while it is warm. */
+  if (!c->populated || size < RG_CHUNK) return;
+  uint64_t a = offset / RG_CHUNK, b = (offset + size + RG_CHUNK - 1) / RG_CHUNK;
+  for (uint64_t i = a; i < b;) {
+    if (c->populated[i]) {
+      i++;
+      continue;
+    }
+    uint64_t j = i;
+    while (j < b && !c->populated[j]) c->populated[j++] = 1;
+    uint64_t end = j * RG_CHUNK < c->arena_size ? j * RG_CHUNK : c->arena_size;
+    madvise(c->arena_rw + i * RG_CHUNK, end - i * RG_CHUNK, MADV_POPULATE_WRITE);
+    i = j;
+  }
+}
+
+static int writable(rg_client *c) {
+  int r = 0;
+  pthread_mutex_lock(&c->mu);
+  if (!c->arena_rw) {
+    void *p = c->arena_ro ? mmap(NULL, c->arena_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, c->arena_fd, 0) : MAP_FAILED;
+    if (p == MAP_FAILED) {
+      r = E_NOMEM;
+    } else {
+      c->arena_rw = p;
+      c->populated = calloc(c->arena_size / RG_CHUNK + 2, 1);
+    }
+  }
+  pthread_mutex_unlock(&c->mu);
+  return r;
+}
+
+int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns, rg_check_fn check, void *arg, uint8_t **data, char **message) {
+  if (message) *message = NULL;
+  if (rg_dead(c)) return rg_dead_code(c);
+  int r = writable(c);
+  if (r) return r;
+  rg_drain(c);   /* what was let go makes room first */
+  uint64_t offset = 0;
+  r = rg_create_space(c, oid, size, timeout_ns, check, arg, &offset, message);
+  if (r) return r;
+  if (offset > c->arena_size || size > c->arena_size - offset) return E_INTERNAL;
+  populate(c, offset, size);
+  *data = c->arena_rw + offset;
+  return 0;
+}
+
+int rg_seal(rg_client *c, struct rg_oid oid, uint64_t len, int is_error, const struct rg_oid *refs, uint32_t nrefs) {
+  struct rg_out o = {oid.index, RG_V_ARENA, (uint16_t)(is_error != 0), NULL, len, refs, nrefs};
+  size_t n = value_size(RG_V_ARENA, len, nrefs);
+  uint8_t *p = rg_frame_begin(c, RG_SEAL, 0, oid.task, n);
+  if (!p) return E_NOMEM;
+  put_value(p, &o);
+  return rg_out_end(c, sizeof(struct rg_hdr) + n, true);
+}
+
+int rg_abort(rg_client *c, struct rg_oid oid) { return rg_send(c, RG_ABORT, 0, oid.task, &oid, sizeof oid, NULL, 0); }
+
+/* ------------------------------------------------------------------------------------------------ running tasks */
+
+static rg_task *pop(rg_client *c) {   /* mu */
+  rg_task *t = c->task_head;
+  if (!t) return NULL;
+  c->task_head = t->next;
+  if (!t->next) c->task_tail = NULL;
+  t->next = NULL;
+  c->ntask--;
+  return t;
+}
+
+rg_task *rg_task_try(rg_client *c) {
+  pthread_mutex_lock(&c->mu);
+  rg_task *t = pop(c);
+  pthread_mutex_unlock(&c->mu);
+  return t;
+}
+
+rg_task *rg_task_next(rg_client *c, int64_t deadline, rg_check_fn check, void *arg, int *status) {
+  rg_waiter w = {0};
+  atomic_store(&c->busy, 0);
+  rg_task *t = rg_task_try(c);
+  *status = 0;
+  if (t) return t;
+  if (atomic_load(&c->released) || atomic_load(&c->unpinned)) rg_drain(c);
+  if ((*status = rg_flush(c))) return NULL;
+  pthread_mutex_lock(&c->mu);
+  if (!(t = pop(c)) && !c->exiting) {
+    c->task_waiter = &w;
+    *status = rg_block(c, &w, deadline, check, arg);
+    c->task_waiter = NULL;
+    t = pop(c);
+  }
+  if (t) *status = 0;
+  else if (c->exiting || *status == 0) *status = E_SHUTDOWN;
+  pthread_mutex_unlock(&c->mu);
+  return t;
+}
+
+int rg_pump(rg_client *c) {
+  if (rg_dead(c)) return -rg_dead_code(c);
+  pthread_mutex_lock(&c->mu);
+  int r = 0;
+  if (c->fd >= 0 && !c->reading) {
+    c->reading = true;
+    pthread_mutex_unlock(&c->mu);
+    bool interrupted;
+    r = rg_read_some(c, 0, &interrupted);
+    if (r == E_CONNECTION) rg_lost(c);
+    pthread_mutex_lock(&c->mu);
+    c->reading = false;
+    rg_promote(c);
+  }
+  int n = (int)c->ntask;
+  bool over = c->exiting && !n;
+  pthread_mutex_unlock(&c->mu);
+  return r ? -r : over ? -E_SHUTDOWN : n;
+}
+
+void rg_client_pumped(rg_client *c, int on) {
+  pthread_mutex_lock(&c->mu);
+  c->pumped = on != 0;
+  pthread_mutex_unlock(&c->mu);
+}
+
+void rg_task_free(rg_client *c, rg_task *t) {
+  (void)c;
+  if (!t) return;
+  for (uint32_t i = 0; t->top && i < t->x.ntop; i++)
+    if (t->top[i].pin) rg_pin_decref(t->top[i].pin);
+  free(t->top);
+  free(t);
+}
+
+int rg_result(rg_client *c, uint64_t task, uint32_t attempt, uint32_t status, uint64_t exec_ns, const struct rg_out *v, uint32_t n, int more) {
+  if (rg_dead(c)) return rg_dead_code(c);
+  struct rg_result r = {status, n, exec_ns, attempt, 0};
+  size_t len = sizeof r;
+  for (uint32_t i = 0; i < n; i++) len += value_size(v[i].kind, v[i].len, v[i].nrefs);
+  uint8_t *p = rg_frame_begin(c, RG_RESULT, 0, task, len);
+  if (!p) return E_NOMEM;
+  memcpy(p, &r, sizeof r);
+  p += sizeof r;
+  for (uint32_t i = 0; i < n; i++) p += put_value(p, &v[i]);
+  return rg_out_end(c, sizeof(struct rg_hdr) + RG_PAD8(len), !more);
+}
+
+int rg_item(rg_client *c, uint64_t task, const struct rg_out *v) {
+  if (rg_dead(c)) return rg_dead_code(c);
+  size_t len = value_size(v->kind, v->len, v->nrefs);
+  uint8_t *p = rg_frame_begin(c, RG_ITEM, 0, task, len);
+  if (!p) return E_NOMEM;
+  put_value(p, v);
+  /* The monitor sends it within a millisecond; a fast producer fills a write. */
+  return rg_out_end(c, sizeof(struct rg_hdr) + RG_PAD8(len), false);
+}

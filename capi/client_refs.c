@@ -1,0 +1,254 @@
+/* References: the table of slots, handles, pins, and what is announced about them. */
+#include "client_int.h"
+
+static size_t hash(struct rg_oid o) {
+  uint64_t h = (o.task ^ ((uint64_t)o.index << 40)) * 0x9e3779b97f4a7c15u;
+  return (size_t)(h >> 20);
+}
+
+static bool same(struct rg_oid a, struct rg_oid b) { return a.task == b.task && a.index == b.index; }
+
+rg_slot *rg_slot_find(rg_client *c, struct rg_oid oid) {
+  rg_slot *s = c->bucket[hash(oid) & (c->nbucket - 1)];
+  while (s && !same(s->oid, oid)) s = s->hash_next;
+  return s;
+}
+
+static void grow(rg_client *c) {
+  size_t n = c->nbucket * 2;
+  rg_slot **b = calloc(n, sizeof *b);
+  if (!b) return;   /* slower, still right */
+  for (size_t i = 0; i < c->nbucket; i++)
+    for (rg_slot *s = c->bucket[i], *next; s; s = next) {
+      next = s->hash_next;
+      rg_slot **at = &b[hash(s->oid) & (n - 1)];
+      s->hash_next = *at;
+      *at = s;
+    }
+  free(c->bucket);
+  c->bucket = b;
+  c->nbucket = n;
+}
+
+static rg_slot *insert(rg_client *c, struct rg_oid oid) {   /* mu */
+  rg_slot *s = calloc(1, sizeof *s);
+  if (!s) return NULL;
+  s->oid = oid;
+  s->oid.zero = 0;
+  atomic_store_explicit(&s->refs, 1, memory_order_relaxed);
+  if (c->nslot >= c->nbucket) grow(c);
+  rg_slot **at = &c->bucket[hash(oid) & (c->nbucket - 1)];
+  s->hash_next = *at;
+  *at = s;
+  c->nslot++;
+  atomic_fetch_add_explicit(&c->users, 1, memory_order_relaxed);
+  return s;
+}
+
+static void forget(rg_client *c, rg_slot *s) {   /* mu */
+  rg_slot **at = &c->bucket[hash(s->oid) & (c->nbucket - 1)];
+  while (*at && *at != s) at = &(*at)->hash_next;
+  if (*at) *at = s->hash_next;
+  c->nslot--;
+}
+
+static void free_slot(rg_client *c, rg_slot *s) {
+  if (s->counter) rg_counter_decref(s->counter);
+  free(s->data);
+  free(s);
+  rg_user_done(c);
+}
+
+void rg_counter_decref(rg_counter *k) {
+  if (atomic_fetch_sub(&k->refs, 1) == 1) free(k);
+}
+
+rg_slot *rg_slot_new(rg_client *c, uint64_t task, uint32_t index, int asked) {
+  struct rg_oid oid = {task, index, 0};
+  pthread_mutex_lock(&c->mu);
+  rg_slot *s = insert(c, oid);
+  if (s) s->asked = (uint8_t)asked;
+  pthread_mutex_unlock(&c->mu);
+  return s;
+}
+
+rg_slot *rg_slot_ref(rg_client *c, struct rg_oid oid) {
+  oid.zero = 0;
+  pthread_mutex_lock(&c->mu);
+  rg_slot *s = rg_slot_find(c, oid);
+  if (s) {
+    /* refs may be 0 here, with the slot waiting to be drained: drain looks again, under mu. */
+    atomic_fetch_add(&s->refs, 1);
+  } else if ((s = insert(c, oid))) {
+    pthread_mutex_lock(&c->rmu);
+    if (rg_vec_add(&c->addrefs, &oid, sizeof oid)) atomic_fetch_add(&c->naddrefs, sizeof oid);
+    pthread_mutex_unlock(&c->rmu);
+  }
+  pthread_mutex_unlock(&c->mu);
+  return s;
+}
+
+void rg_slot_incref(rg_slot *s) { atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed); }
+
+static void push_released(rg_client *c, rg_slot *s) {
+  rg_slot *head = atomic_load_explicit(&c->released, memory_order_relaxed);
+  do s->release_next = head;
+  while (!atomic_compare_exchange_weak(&c->released, &head, s));
+}
+
+void rg_slot_decref(rg_client *c, rg_slot *s) {
+  if (atomic_fetch_sub(&s->refs, 1) != 1) return;
+  if (atomic_load_explicit(&rg_forked, memory_order_relaxed)) return;
+  if (atomic_exchange(&s->queued, 1)) return;
+  push_released(c, s);
+  atomic_fetch_add_explicit(&c->nreleased, 1, memory_order_relaxed);
+  if (atomic_load(&c->closed)) rg_drain(c);
+  else rg_kick(c);
+}
+
+void rg_pin_incref(rg_pin *p) { atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed); }
+
+void rg_pin_decref(rg_pin *p) {
+  if (atomic_fetch_sub(&p->refs, 1) != 1) return;
+  if (atomic_load_explicit(&rg_forked, memory_order_relaxed)) return;
+  rg_client *c = p->c;
+  if (atomic_load(&c->closed)) {   /* nobody is left to tell */
+    free(p);
+    rg_user_done(c);
+    return;
+  }
+  rg_pin *head = atomic_load_explicit(&c->unpinned, memory_order_relaxed);
+  do p->next = head;
+  while (!atomic_compare_exchange_weak(&c->unpinned, &head, p));
+  rg_kick(c);
+}
+
+rg_pin *rg_pin_new(rg_client *c, struct rg_oid oid, uint64_t offset, uint64_t len, int is_error) {
+  if (!c->arena_ro || offset > c->arena_size || len > c->arena_size - offset) return NULL;
+  rg_pin *p = calloc(1, sizeof *p);
+  if (!p) return NULL;
+  p->oid = oid;
+  p->c = c;
+  p->data = c->arena_ro + offset;
+  p->len = len;
+  p->is_error = (uint8_t)is_error;
+  atomic_store_explicit(&p->refs, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&c->users, 1, memory_order_relaxed);
+  return p;
+}
+
+/* Sends RELEASE and UNPIN for all that was let go.  Many threads may do so at once. */
+void rg_drain(rg_client *c) {
+  bool dead = rg_dead(c) || atomic_load(&c->closed);
+  rg_pin *pins = atomic_exchange(&c->unpinned, NULL);
+  rg_slot *slots = atomic_exchange(&c->released, NULL);
+  if (!pins && !slots) return;
+  atomic_store_explicit(&c->nreleased, 0, memory_order_relaxed);
+  struct rg_vec v = {0};
+  size_t npins = 0, nslots = 0;
+  struct rg_hdr h = {0};
+  if (pins) {
+    rg_vec_add(&v, &h, sizeof h);
+    for (rg_pin *p = pins, *next; p; p = next) {
+      next = p->next;
+      rg_vec_add(&v, &p->oid, sizeof p->oid);
+      npins++;
+      free(p);
+      if (dead) rg_user_done(c);
+    }
+    *(struct rg_hdr *)v.p = (struct rg_hdr){(uint32_t)(npins * sizeof(struct rg_oid)), RG_UNPIN, 0, 0};
+  }
+  size_t at = v.n;
+  rg_slot *gone = NULL;
+  if (slots) {
+    rg_vec_add(&v, &h, sizeof h);
+    pthread_mutex_lock(&c->mu);
+    for (rg_slot *s = slots, *next; s; s = next) {
+      next = s->release_next;
+      for (;;) {
+        int32_t zero = 0;
+        /* INT_MIN: no handle can come back, the table entry goes in the same critical section. */
+        if (!s->waiters && atomic_compare_exchange_strong(&s->refs, &zero, INT_MIN)) {
+          forget(c, s);
+          rg_vec_add(&v, &s->oid, sizeof s->oid);
+          nslots++;
+          s->release_next = gone;
+          gone = s;
+          break;
+        }
+        atomic_store(&s->queued, 0);
+        /* Held again.  If the handle went between the two looks, its owner saw queued = 1 and left the slot to us. */
+        if (atomic_load(&s->refs) != 0 || atomic_exchange(&s->queued, 1)) break;
+        if (s->waiters) {   /* cannot be: a wait holds a handle */
+          push_released(c, s);
+          break;
+        }
+      }
+    }
+    pthread_mutex_unlock(&c->mu);
+    if (nslots) *(struct rg_hdr *)(v.p + at) = (struct rg_hdr){(uint32_t)(nslots * sizeof(struct rg_oid)), RG_RELEASE, 0, 0};
+    else v.n = at;
+  }
+  if (v.n && !dead) {
+    uint8_t *p = rg_out_begin(c, v.n);
+    if (p) {
+      memcpy(p, v.p, v.n);
+      rg_out_end(c, v.n, true);
+    }
+  }
+  free(v.p);
+  while (gone) {
+    rg_slot *next = gone->release_next;
+    free_slot(c, gone);
+    gone = next;
+  }
+  for (; !dead && npins; npins--) rg_user_done(c);
+}
+
+void rg_refs_flush(rg_client *c) {
+  if (rg_dead(c)) return;
+  rg_drain(c);
+  if (atomic_load(&c->naddrefs) && rg_out_begin(c, 0)) rg_out_end(c, 0, true);
+}
+
+/* mu.  The value has come. */
+void rg_slot_ready(rg_client *c, rg_slot *s, const struct rg_value *v, const uint8_t *data) {
+  uint8_t now = atomic_load_explicit(&s->state, memory_order_relaxed);
+  if (now == RG_S_INLINE || now == RG_S_SYSERR) return;
+  uint8_t state = v->kind == RG_V_INLINE ? RG_S_INLINE : v->kind == RG_V_ARENA ? RG_S_ARENA : RG_S_SYSERR;
+  if (state != RG_S_ARENA) {
+    uint8_t *p = malloc(RG_PAD8(v->len) + 8);
+    if (!p) return;
+    memcpy(p, data, v->len);
+    s->data = p;
+  }
+  s->len = v->len;
+  s->is_error = v->is_error || state == RG_S_SYSERR;
+  atomic_store_explicit(&s->state, state, memory_order_release);
+  if (now != RG_S_PENDING) return;
+  if (s->counter) {
+    atomic_fetch_sub(&s->counter->n, 1);
+    rg_counter_decref(s->counter);
+    s->counter = NULL;
+  }
+  for (struct rg_waitnode *w = s->waiters; w; w = w->next)
+    if (w->w->remaining && --w->w->remaining == 0) rg_wake(w->w);
+  s->waiters = NULL;
+  if (s->async_token) {
+    if (c->ncq == c->capcq) {
+      size_t cap = c->capcq ? c->capcq * 2 : 64;
+      uint64_t *p = realloc(c->cq, cap * sizeof *p);
+      if (!p) return;
+      c->cq = p;
+      c->capcq = cap;
+    }
+    c->cq[c->ncq++] = s->async_token;
+    s->async_token = 0;
+    if (c->async_waiting) c->async_waiting--;
+    if (c->ncq == 1 && c->cq_fd >= 0) {
+      uint64_t one = 1;
+      ssize_t r = write(c->cq_fd, &one, sizeof one);
+      (void)r;
+    }
+  }
+}
