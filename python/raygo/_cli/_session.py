@@ -1,0 +1,104 @@
+"""Finds the running local engine and asks it things.
+
+The command is a client like any program: it reads ``session.json`` in the session's folder, connects to the socket named there, and makes
+calls of engine/wire/PROTOCOL.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+import msgpack
+
+from raygo._version import __version__
+
+CONNECT_TIMEOUT_S = 5.0
+
+
+class NoSession(click.ClickException):
+    """No engine runs, or none that answers."""
+
+    exit_code = 3
+
+
+def folder_of_sessions() -> Path:
+    """Return where this user's sessions are."""
+    return Path(os.environ.get("RAYGO_TMPDIR") or tempfile.gettempdir()) / f"raygo-{os.getuid()}"
+
+
+def find(address: str | None = None) -> dict[str, Any]:
+    """Return what a session says of itself.
+
+    Parameters
+    ----------
+    address
+        A session's folder; the newest session by default.
+
+    Raises
+    ------
+    NoSession
+        Nothing runs there; the message says where was looked and what to do.
+    """
+    folder = Path(address) if address else folder_of_sessions() / "session_latest"
+    try:
+        session: dict[str, Any] = json.loads((folder / "session.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NoSession(f"no running engine: {folder} has no session.json. A program starts one with raygo.init().") from None
+    except (OSError, ValueError) as error:
+        raise NoSession(f"the session in {folder} cannot be read: {error}") from error
+    if session.get("version", __version__) != __version__:
+        raise NoSession(f"the engine in {folder} is raygo {session['version']}, this command is {__version__}: use the command of the same installation.")
+    session["folder"] = str(folder.resolve())
+    return session
+
+
+class Engine:
+    """A connection for the length of one command."""
+
+    def __init__(self, address: str | None = None) -> None:
+        from raygo import _binding
+
+        self.session = find(address)
+        self._binding = _binding
+        hello = {
+            "version": __version__,
+            "role": "client",
+            "pid": os.getpid(),
+            "namespace": "",
+            "sys_path": [],
+            "cwd": os.getcwd(),
+            "main_path": "",
+            "executable": "",
+            "runtime_env": "",
+            "log_to_driver": False,
+            "env": {},
+            "job_name": "raygo command line",
+        }
+        try:
+            _binding.connect(self.session["socket"], msgpack.packb(hello), CONNECT_TIMEOUT_S)
+        except Exception as error:
+            raise NoSession(f"the engine of {self.session['folder']} (pid {self.session.get('pid', '?')}) does not answer: {error}") from error
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._binding.shutdown(1.0)
+
+    def call(self, method: str, argument: Any = None) -> Any:
+        """Make one call and return its answer; an error becomes the command's."""
+        try:
+            answer = self._binding.call(msgpack.packb([method, argument]), CONNECT_TIMEOUT_S)
+        except self._binding.CallError as error:
+            raise click.ClickException(f"{method}: {error.message}") from error
+        return msgpack.unpackb(answer, strict_map_key=False)
+
+    def state(self, kind: str, limit: int, filters: list[list[str]], detail: bool = False) -> list[dict[str, Any]]:
+        """Return rows of the state API."""
+        rows = self.call(f"state.{kind}", {"limit": limit, "filters": filters, "detail": detail})
+        return list(rows or [])
