@@ -79,6 +79,13 @@ static void forget_fd(int *fd) {
 
 /* Embedded: a frame is built here and handed over in one call.  One buffer per thread, so that threads do not wait for each other. */
 static __thread struct rg_vec scratch;
+static pthread_key_t scratch_key;   /* frees it with the thread */
+
+static void free_scratch(void *p) {
+  (void)p;
+  free(scratch.p);
+  scratch = (struct rg_vec){0};
+}
 
 static bool take_addrefs(rg_client *c, struct rg_vec *to) {   /* wmu held: appends an ADDREF frame */
   pthread_mutex_lock(&c->rmu);
@@ -117,7 +124,8 @@ uint8_t *rg_out_begin(rg_client *c, size_t n) {
       free(scratch.p);
       scratch = (struct rg_vec){0};
     }
-    return rg_vec_room(&scratch, n) ? scratch.p : NULL;
+    if (!scratch.p) pthread_setspecific(scratch_key, &scratch);
+    return rg_vec_room(&scratch, n ? n : 1) ? scratch.p : NULL;
   }
   pthread_mutex_lock(&c->wmu);
   if (atomic_load(&c->naddrefs)) take_addrefs(c, &c->out);
@@ -319,8 +327,6 @@ void *rg_monitor_main(void *arg) {
     if (!atomic_load(&c->closed)) mon_flush(c);
     quiet = active || (atomic_load(&c->busy) && atomic_load(&c->busy) != before) ? 0 : quiet + 1;
   }
-  free(scratch.p);
-  scratch = (struct rg_vec){0};
   return NULL;
 }
 
@@ -341,12 +347,16 @@ static int start_monitor(rg_client *c) {
 
 /* ------------------------------------------------------------------------------------------------ life */
 
+static void once_per_process(void) {
+  pthread_key_create(&scratch_key, free_scratch);
+  pthread_atfork(NULL, NULL, rg_fork_child);
+}
+
 rg_client *rg_client_new(const struct rg_callbacks *cb) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   rg_client *c = calloc(1, sizeof *c);
   if (!c) return NULL;
-  extern void rg_atfork_once(void);
-  pthread_once(&once, rg_atfork_once);
+  pthread_once(&once, once_per_process);
   if (cb) c->cb = *cb;
   pthread_mutex_init(&c->mu, NULL);
   pthread_mutex_init(&c->wmu, NULL);
@@ -364,8 +374,6 @@ rg_client *rg_client_new(const struct rg_callbacks *cb) {
   }
   return c;
 }
-
-void rg_atfork_once(void) { pthread_atfork(NULL, NULL, rg_fork_child); }
 
 int rg_client_embed(rg_client *c, rg_input_fn input, uint64_t conn) {
   c->input = input;

@@ -27,11 +27,10 @@ enum { RG_S_PENDING = 0, RG_S_INLINE = 1, RG_S_ARENA = 2, RG_S_SYSERR = 3 };
 
 struct rg_slot {                 /* what this process knows of one object; read state with acquire, then the rest is fixed */
   struct rg_oid oid;
-  _Atomic int32_t refs;          /* handles in this process */
+  _Atomic int32_t refs;          /* twice the handles in this process, plus 1 while it stands in the list of slots to release */
   _Atomic uint8_t state;         /* RG_S_* */
   uint8_t is_error;              /* the value is an exception */
   uint8_t asked;                 /* mu: SUBSCRIBE or the submit itself will bring it */
-  _Atomic uint8_t queued;        /* stands in the list of slots to release */
   uint8_t *data;                 /* inline and syserr: the blob, 8-aligned, valid while a handle is held */
   uint64_t len;
   struct rg_waitnode *waiters;   /* mu */

@@ -35,7 +35,7 @@ static rg_slot *insert(rg_client *c, struct rg_oid oid) {   /* mu */
   if (!s) return NULL;
   s->oid = oid;
   s->oid.zero = 0;
-  atomic_store_explicit(&s->refs, 1, memory_order_relaxed);
+  atomic_store_explicit(&s->refs, 2, memory_order_relaxed);
   if (c->nslot >= c->nbucket) grow(c);
   rg_slot **at = &c->bucket[hash(oid) & (c->nbucket - 1)];
   s->hash_next = *at;
@@ -78,7 +78,7 @@ rg_slot *rg_slot_ref(rg_client *c, struct rg_oid oid) {
   rg_slot *s = rg_slot_find(c, oid);
   if (s) {
     /* refs may be 0 here, with the slot waiting to be drained: drain looks again, under mu. */
-    atomic_fetch_add(&s->refs, 1);
+    atomic_fetch_add(&s->refs, 2);
   } else if ((s = insert(c, oid))) {
     pthread_mutex_lock(&c->rmu);
     if (rg_vec_add(&c->addrefs, &oid, sizeof oid)) atomic_fetch_add(&c->naddrefs, sizeof oid);
@@ -88,7 +88,7 @@ rg_slot *rg_slot_ref(rg_client *c, struct rg_oid oid) {
   return s;
 }
 
-void rg_slot_incref(rg_slot *s) { atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed); }
+void rg_slot_incref(rg_slot *s) { atomic_fetch_add_explicit(&s->refs, 2, memory_order_relaxed); }
 
 static void push_released(rg_client *c, rg_slot *s) {
   rg_slot *head = atomic_load_explicit(&c->released, memory_order_relaxed);
@@ -96,10 +96,13 @@ static void push_released(rg_client *c, rg_slot *s) {
   while (!atomic_compare_exchange_weak(&c->released, &head, s));
 }
 
+/* The last handle and the mark change in one step.  A slot is freed only from the list, so whoever set the mark may still touch it until it is
+ * pushed, and whoever found the mark set must not touch it again. */
 void rg_slot_decref(rg_client *c, rg_slot *s) {
-  if (atomic_fetch_sub(&s->refs, 1) != 1) return;
-  if (atomic_load_explicit(&rg_forked, memory_order_relaxed)) return;
-  if (atomic_exchange(&s->queued, 1)) return;
+  int32_t old = atomic_load_explicit(&s->refs, memory_order_relaxed), now;
+  do now = old >> 1 == 1 ? 1 : old - 2;
+  while (!atomic_compare_exchange_weak(&s->refs, &old, now));
+  if (now != 1 || old & 1 || atomic_load_explicit(&rg_forked, memory_order_relaxed)) return;
   push_released(c, s);
   atomic_fetch_add_explicit(&c->nreleased, 1, memory_order_relaxed);
   if (atomic_load(&c->closed)) rg_drain(c);
@@ -165,25 +168,16 @@ void rg_drain(rg_client *c) {
     pthread_mutex_lock(&c->mu);
     for (rg_slot *s = slots, *next; s; s = next) {
       next = s->release_next;
-      for (;;) {
-        int32_t zero = 0;
-        /* INT_MIN: no handle can come back, the table entry goes in the same critical section. */
-        if (!s->waiters && atomic_compare_exchange_strong(&s->refs, &zero, INT_MIN)) {
-          forget(c, s);
-          rg_vec_add(&v, &s->oid, sizeof s->oid);
-          nslots++;
-          s->release_next = gone;
-          gone = s;
-          break;
-        }
-        atomic_store(&s->queued, 0);
-        /* Held again.  If the handle went between the two looks, its owner saw queued = 1 and left the slot to us. */
-        if (atomic_load(&s->refs) != 0 || atomic_exchange(&s->queued, 1)) break;
-        if (s->waiters) {   /* cannot be: a wait holds a handle */
-          push_released(c, s);
-          break;
-        }
+      int32_t refs = atomic_load(&s->refs);
+      /* Held again: off the list.  Not held: no handle can come back, the table entry goes in the same critical section. */
+      while (refs != 1 && !atomic_compare_exchange_weak(&s->refs, &refs, refs & ~1)) {
       }
+      if (refs != 1) continue;
+      forget(c, s);
+      rg_vec_add(&v, &s->oid, sizeof s->oid);
+      nslots++;
+      s->release_next = gone;
+      gone = s;
     }
     pthread_mutex_unlock(&c->mu);
     if (nslots) *(struct rg_hdr *)(v.p + at) = (struct rg_hdr){(uint32_t)(nslots * sizeof(struct rg_oid)), RG_RELEASE, 0, 0};

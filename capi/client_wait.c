@@ -110,11 +110,12 @@ int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task,
   if (have >= need) w.done = true;
   else w.remaining = need - have;
   link_waiter(c, &w);
+  bool there = w.done;
   pthread_mutex_unlock(&c->mu);
   bool told = false;
   int r = 0;
-  if (ask.n || (deadline != 0 && !w.done)) {
-    uint64_t tell = deadline != 0 ? task : 0;   /* a look is no wait */
+  if (ask.n || (deadline != 0 && !there)) {
+    uint64_t tell = deadline != 0 && !there ? task : 0;   /* a look is no wait */
     r = announce_wait(c, tell, need < n, &ask, &missing);
     told = tell != 0;
   }
