@@ -112,7 +112,7 @@ def build_library(target: Path) -> None:
     """Build the engine as a C shared library. Go's own cache makes a rebuild without changes cheap."""
     go, cc = find_go(), find_cc()
     partial = target.with_name(f".{target.name}.{os.getpid()}")
-    link = f"-s -w -extldflags '-Wl,--version-script={ROOT / 'capi' / 'libraygo.map'}'"
+    link = f"-s -w -extldflags '-s -Wl,--version-script={ROOT / 'capi' / 'libraygo.map'}'"
     env = {**os.environ, "CGO_ENABLED": "1", "CC": shlex.join(cc)}
     try:
         run(
