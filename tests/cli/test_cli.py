@@ -1,0 +1,215 @@
+"""The command ``raygo``: without an engine, and asking a real one in another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import raygo
+
+
+def command(*words: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m raygo`` with these words."""
+    return subprocess.run(
+        [sys.executable, "-m", "raygo", *words], capture_output=True, text=True, timeout=timeout, check=False, env={**os.environ, **env}, stdin=subprocess.DEVNULL
+    )
+
+
+class TestWithoutAnEngine:
+    def test_version(self) -> None:
+        assert command("version").stdout == command("--version").stdout == f"raygo {raygo.__version__}\n"
+
+    def test_help_names_every_command(self) -> None:
+        text = command("--help").stdout
+        for name in ("status", "memory", "list", "summary", "timeline", "logs", "run", "version"):
+            assert f"\n  {name} " in text
+
+    @pytest.mark.parametrize("words", [["status"], ["list", "tasks"], ["memory", "--stats"], ["timeline"], ["logs"]])
+    def test_no_session_is_one_sentence(self, words: list[str], tmp_path: Path) -> None:
+        done = command(*words, RAYGO_TMPDIR=str(tmp_path))
+        assert done.returncode == 3
+        assert "no running engine" in done.stderr and str(tmp_path) in done.stderr and "raygo.init()" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_session_of_another_version_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "session.json").write_text(json.dumps({"version": "9.9.9", "socket": "x", "pid": 1}))
+        done = command("status", "--address", str(tmp_path))
+        assert done.returncode == 3 and "9.9.9" in done.stderr and raygo.__version__ in done.stderr
+
+    def test_dead_engine_is_one_sentence(self, tmp_path: Path) -> None:
+        (tmp_path / "session.json").write_text(json.dumps({"version": raygo.__version__, "socket": str(tmp_path / "gone.sock"), "pid": 12345}))
+        done = command("status", "--address", str(tmp_path))
+        assert done.returncode == 3 and "does not answer" in done.stderr and "12345" in done.stderr and "Traceback" not in done.stderr
+
+    def test_bad_filter(self) -> None:
+        done = command("list", "tasks", "-f", "nonsense", "--address", "/nowhere")
+        assert done.returncode != 0
+
+    @pytest.mark.parametrize("missing", ["click", "rich"])
+    def test_without_click_or_rich(self, missing: str, tmp_path: Path) -> None:
+        # A module that fails as one that is not installed does.
+        (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError(\"No module named '{missing}'\", name='{missing}')\n")
+        env = {"PYTHONPATH": str(tmp_path)}
+        done = command("status", **env)
+        assert done.returncode == 1 and done.stderr == f"raygo's command line needs {missing}, which is not installed: pip install 'raygo[default]'\n"
+        assert command("version", **env).returncode == 0
+        script = tmp_path / "s.py"
+        script.write_text("print('ran')\n")
+        assert command("run", str(script), **env).stdout == "ran\n"
+
+
+class TestRun:
+    def script(self, tmp_path: Path, text: str) -> str:
+        path = tmp_path / "script.py"
+        path.write_text(textwrap.dedent(text))
+        return str(path)
+
+    def test_ray_is_raygo_here_and_in_workers(self, tmp_path: Path) -> None:
+        (tmp_path / "beside.py").write_text("VALUE = 5\n")
+        path = self.script(
+            tmp_path,
+            """
+            import sys
+            import ray
+            import beside
+
+            class Pair:
+                def __init__(self, a, b):
+                    self.a, self.b = a, b
+
+            @ray.remote
+            def f(pair):
+                import ray as again, beside
+                return again.__name__, beside.VALUE, Pair(pair.b, pair.a)
+
+            if __name__ == "__main__":
+                ray.init(num_cpus=1)
+                name, value, pair = ray.get(f.remote(Pair(1, 2)))
+                print(sys.argv[1:], value, type(pair) is Pair, pair.a, pair.b)
+            """,
+        )
+        done = command("run", path, "--flag", "x y", "-h")
+        assert done.stdout == "['--flag', 'x y', '-h'] 5 True 2 1\n", done.stderr
+
+    def test_module(self, tmp_path: Path) -> None:
+        (tmp_path / "mod.py").write_text("import sys, ray\nprint(__name__, sys.argv[1:], ray.__version__)\n")
+        done = subprocess.run([sys.executable, "-m", "raygo", "run", "-m", "mod", "a"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout == "__main__ ['a'] 2.60.0\n", done.stderr
+
+    def test_exception_shows_only_the_script(self, tmp_path: Path) -> None:
+        done = command("run", self.script(tmp_path, "def f():\n    1 / 0\nf()\n"))
+        assert done.returncode == 1
+        assert done.stderr.startswith("Traceback") and "ZeroDivisionError" in done.stderr and "_run.py" not in done.stderr
+
+    def test_exit_status_is_the_scripts(self, tmp_path: Path) -> None:
+        assert command("run", self.script(tmp_path, "import sys\nsys.exit(7)\n")).returncode == 7
+
+    def test_exit_handlers_see_the_scripts_globals(self, tmp_path: Path) -> None:
+        done = command("run", self.script(tmp_path, "import atexit\nX = 3\natexit.register(lambda: print(X))\n"))
+        assert done.stdout == "3\n"
+
+    def test_no_such_script(self) -> None:
+        done = command("run", "/nowhere/x.py")
+        assert done.returncode == 2 and done.stderr == "raygo run: cannot read /nowhere/x.py: No such file or directory\n"
+
+    def test_missing_words(self) -> None:
+        assert command("run").returncode == 2
+        assert command("run", "--help").stdout.startswith("Usage: raygo run SCRIPT")
+
+
+DRIVER = """
+import sys
+import raygo
+
+@raygo.remote
+def double(x):
+    return 2 * x
+
+@raygo.remote
+class Keeper:
+    def ready(self):
+        print("keeper is here", flush=True)
+        return True
+
+raygo.init(num_cpus=2, namespace="cli")
+keeper = Keeper.options(name="the-keeper").remote()
+big = raygo.put(bytes(300_000))
+raygo.get([keeper.ready.remote(), *(double.remote(i) for i in range(5))])
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A driver in another process, with its session in a folder of its own; the environment in which the command finds it."""
+    env = {"RAYGO_TMPDIR": str(tmp_path_factory.mktemp("session"))}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env}
+    )
+    assert driver.stdin is not None and driver.stdout is not None and driver.stderr is not None
+    for line in driver.stdout:
+        if line == "ready\n":
+            break
+    else:
+        pytest.fail(driver.stderr.read())
+    yield env
+    driver.communicate(timeout=30)
+    assert driver.returncode == 0
+
+
+class TestAsking:
+    def ok(self, engine: dict[str, str], *words: str) -> str:
+        done = command(*words, **engine)
+        assert done.returncode == 0, done.stderr + done.stdout
+        assert not done.stderr
+        return done.stdout
+
+    def test_status(self, engine: dict[str, str]) -> None:
+        text = self.ok(engine, "status")
+        assert "1 alive" in text and "CPU" in text and "FINISHED" in text and "ALIVE" in text
+
+    def test_list_tasks(self, engine: dict[str, str]) -> None:
+        rows = json.loads(self.ok(engine, "list", "tasks", "--format", "json", "-f", "name=double"))
+        assert len(rows) == 5 and {row["state"] for row in rows} == {"FINISHED"}
+        assert self.ok(engine, "list", "tasks").count("double") == 5
+
+    def test_list_actors(self, engine: dict[str, str]) -> None:
+        rows = json.loads(self.ok(engine, "list", "actors", "--format", "json"))
+        assert [(row["name"], row["class_name"], row["state"]) for row in rows] == [("the-keeper", "Keeper", "ALIVE")]
+
+    @pytest.mark.parametrize("kind", ["tasks", "actors", "objects", "workers", "nodes", "jobs", "placement-groups"])
+    def test_list_shows_a_table(self, engine: dict[str, str], kind: str) -> None:
+        assert self.ok(engine, "list", kind).strip()
+        assert isinstance(json.loads(self.ok(engine, "list", kind, "--detail", "--format", "json")), list)
+
+    def test_memory(self, engine: dict[str, str]) -> None:
+        assert "293.0 KiB" in self.ok(engine, "memory")
+        assert self.ok(engine, "memory", "--stats").strip()
+
+    @pytest.mark.parametrize("kind", ["tasks", "actors", "objects"])
+    def test_summary(self, engine: dict[str, str], kind: str) -> None:
+        text = self.ok(engine, "summary", kind)
+        if kind == "tasks":
+            assert "5 FINISHED" in text
+
+    def test_timeline(self, engine: dict[str, str], tmp_path: Path) -> None:
+        path = tmp_path / "t.json"
+        assert "events in" in self.ok(engine, "timeline", "-o", str(path))
+        assert any("double" in str(event.get("name")) for event in json.loads(path.read_text()))
+
+    def test_logs(self, engine: dict[str, str]) -> None:
+        assert self.ok(engine, "logs").strip()
+        assert "keeper is here" in self.ok(engine, "logs", "*", "--tail", "-1")
+
+    def test_the_engine_does_not_mind_its_callers_leaving(self, engine: dict[str, str]) -> None:
+        for _ in range(5):
+            self.ok(engine, "list", "workers")
+        assert "ALIVE" in self.ok(engine, "list", "actors")
