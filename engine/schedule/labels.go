@@ -51,3 +51,8 @@ func ParseSelector(key, text string) Label {
 	}
 	return Label{key, op, []string{text}}
 }
+
+// SortLabels puts conditions into one order, so that equal sets make equal demands.
+func SortLabels(labels []Label) {
+	slices.SortFunc(labels, func(a, b Label) int { return strings.Compare(a.String(), b.String()) })
+}
