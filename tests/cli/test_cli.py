@@ -17,9 +17,9 @@ import raygo
 
 def command(*words: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
     """Run ``python -m raygo`` with these words."""
-    return subprocess.run(
-        [sys.executable, "-m", "raygo", *words], capture_output=True, text=True, timeout=timeout, check=False, env={**os.environ, **env}, stdin=subprocess.DEVNULL
-    )
+    words = (sys.executable, "-m", "raygo", *words)
+    env = {**os.environ, **env}
+    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False, env=env, stdin=subprocess.DEVNULL)
 
 
 class TestWithoutAnEngine:
