@@ -93,6 +93,25 @@ func (a *arena) freeSlot(sp span, now int64) {
 	a.release(s.ext, extentWarm, now)
 }
 
+func (a *arena) hasEmptySlabs() bool {
+	for _, s := range a.empty {
+		if s != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// dropStaleSlabs gives the pages of kept empty slabs back that had no object since the stamp.
+func (a *arena) dropStaleSlabs(stamp int64) {
+	for c, s := range a.empty {
+		if s != nil && s.ext.stamp <= stamp {
+			a.empty[c] = nil
+			a.release(s.ext, extentWarm, s.ext.stamp)
+		}
+	}
+}
+
 // dropEmptySlabs gives the pages of all kept empty slabs back and tells whether there were any.
 func (a *arena) dropEmptySlabs() bool {
 	any := false

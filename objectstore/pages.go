@@ -1,0 +1,99 @@
+package objectstore
+
+import "time"
+
+const (
+	largeCreate   = 1 << 20  // objects from here on start populating
+	populatePiece = 16 << 20 // about 10 ms of work
+	trimPiece     = 64 << 20
+)
+
+// keepAhead is called with each new object. Once large objects are made, fresh pages are populated before they are asked for: as much
+// as is in use, so that a program that made one object does not pay for a hundred.
+func (s *Store) keepAhead(size int64) {
+	s.recent = max(s.recent, s.arena.used)
+	if size >= largeCreate {
+		s.populateMore()
+	}
+}
+
+func (s *Store) populateMore() {
+	goal := min(s.opts.PopulateAhead, s.opts.Capacity/4, s.recent)
+	short := goal - s.arena.warmPages<<pageShift
+	if s.paging || s.noPopulate || short <= 0 {
+		return
+	}
+	cold := s.arena.nextCold()
+	if cold == nil {
+		return
+	}
+	e := s.arena.reserve(cold, pagesFor(min(short, populatePiece)))
+	s.paging = true
+	off, n := e.page<<pageShift, e.pages<<pageShift
+	s.pages.do(func() func() {
+		err := s.mem.populate(off, n)
+		return func() {
+			if s.closed {
+				return
+			}
+			s.paging = false
+			if err != nil {
+				// An old kernel, or memory is short: pages are then touched by whoever writes first.
+				s.noPopulate = true
+				s.arena.unreserve(e, extentCold, 0)
+			} else {
+				s.arena.unreserve(e, extentWarm, s.now())
+			}
+			s.pump()
+			s.populateMore()
+			s.trimLater()
+		}
+	})
+}
+
+// trimLater arranges that free pages go back to the system when they have not been used for a while. It is called when pages become free;
+// with none there is no timer.
+func (s *Store) trimLater() {
+	if s.trimTimer == nil && s.opts.TrimAfter > 0 && !s.closed {
+		s.trimTimer = time.AfterFunc(s.opts.TrimAfter, func() { s.env.Post(s.trim) })
+	}
+}
+
+func (s *Store) trim() {
+	if s.closed {
+		return
+	}
+	s.trimTimer = nil
+	stale := s.now() - int64(s.opts.TrimAfter)
+	s.arena.dropStaleSlabs(stale)
+	warm := s.arena.staleWarm(stale)
+	if warm == nil || s.paging {
+		if s.arena.warmPages > 0 || s.paging || s.arena.hasEmptySlabs() {
+			s.trimLater()
+		}
+		return
+	}
+	s.recent = 0
+	s.noPopulate = false
+	e := s.arena.reserve(warm, trimPiece>>pageShift)
+	s.paging = true
+	off, n := e.page<<pageShift, e.pages<<pageShift
+	s.pages.do(func() func() {
+		err := s.mem.punch(off, n)
+		return func() {
+			if s.closed {
+				return
+			}
+			s.paging = false
+			if err != nil {
+				// They stay warm, as if just used, so that this is not tried again at once.
+				s.arena.unreserve(e, extentWarm, s.now())
+				s.trimLater()
+			} else {
+				s.arena.unreserve(e, extentCold, 0)
+				s.trim()
+			}
+			s.pump()
+		}
+	})
+}

@@ -1,0 +1,384 @@
+package objectstore
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+)
+
+// request waits for space: for a new object, or for one that comes back from disk (entry is set).
+type request struct {
+	size   int64
+	label  string
+	entry  *Entry
+	done   func(*Entry, error)
+	since  time.Time
+	warned bool
+}
+
+// Waiting describes a request that waits for space.
+type Waiting struct {
+	Label    string
+	Size     int64
+	For      time.Duration
+	Restore  bool   // it is on disk and somebody wants it back
+	Holdings string // what keeps the space, in words
+}
+
+// Waiting lists the requests that wait, oldest first.
+func (s *Store) Waiting() []Waiting {
+	var all []Waiting
+	for _, r := range s.queue {
+		all = append(all, s.describe(r))
+	}
+	return all
+}
+
+func (s *Store) describe(r *request) Waiting {
+	return Waiting{Label: r.label, Size: r.size, For: time.Since(r.since), Restore: r.entry != nil, Holdings: s.holdings()}
+}
+
+func (s *Store) enqueue(r *request) {
+	r.since = time.Now()
+	s.queue = append(s.queue, r)
+	s.pump()
+	s.setTimer()
+}
+
+func (s *Store) dropRequest(e *Entry) {
+	for i, r := range s.queue {
+		if r.entry == e {
+			s.queue = append(s.queue[:i], s.queue[i+1:]...)
+			return
+		}
+	}
+}
+
+// pump serves the queue as far as it can be served, and starts what makes room for the rest. Callbacks may come back into the store;
+// then the outermost pump does another round.
+func (s *Store) pump() {
+	if len(s.queue) == 0 || s.closed {
+		return
+	}
+	s.again = true
+	if s.pumping {
+		return
+	}
+	s.pumping = true
+	for s.again && !s.closed {
+		s.again = false
+		for s.serveHead() {
+		}
+		if len(s.queue) == 0 || s.closed || s.makeRoom() {
+			continue
+		}
+		// Only pins going, or a disk recovering, can help the head. Others may pass: their owners may hold those pins.
+		s.servePassing()
+	}
+	s.pumping = false
+}
+
+// serveHead grants the oldest request if there is room.
+func (s *Store) serveHead() bool {
+	return len(s.queue) > 0 && !s.closed && s.serve(0)
+}
+
+func (s *Store) servePassing() {
+	for i := 1; i < len(s.queue) && !s.closed; {
+		if s.serve(i) {
+			i = 1 // the callback may have changed the queue
+		} else {
+			i++
+		}
+	}
+}
+
+func (s *Store) serve(i int) bool {
+	r := s.queue[i]
+	sp, ok := s.arena.alloc(r.size)
+	if !ok {
+		return false
+	}
+	s.queue = append(s.queue[:i], s.queue[i+1:]...)
+	if r.entry != nil {
+		s.restore(r.entry, sp)
+	} else {
+		r.done(s.newEntry(sp, r.size, r.label), nil)
+	}
+	return true
+}
+
+// makeRoom sees to it that something is under way that may help the head of the queue, and tells whether it is so.
+func (s *Store) makeRoom() bool {
+	const ahead = 256 << 20 // room made for those behind the head, so that the disk does not pause between them
+	want := s.queue[0].size
+	for _, r := range s.queue[1:] {
+		if want += r.size; want > s.queue[0].size+ahead {
+			break
+		}
+	}
+	free := (s.arena.warmPages + s.arena.coldPages + s.arena.busyPages) << pageShift
+	if s.arena.busyPages > 0 && free >= s.queue[0].size {
+		return true // populating and trimming end in milliseconds
+	}
+	// With enough free but not in one piece, go on in steps: how much has to go is not known.
+	goal := max(want-free, s.queue[0].size/8, 1)
+	for e := s.idle.first; e != nil && s.spilling < goal; {
+		next := e.next
+		if e.rec != nil {
+			goal -= e.span.size
+			s.leave(e)
+			s.again = true
+		} else if s.canSpill() {
+			s.spill(e)
+		}
+		e = next
+	}
+	return s.spilling > 0 || s.again || s.arena.busyPages > 0
+}
+
+func (s *Store) canSpill() bool {
+	return len(s.opts.SpillDirs) > 0 && (s.diskErr == nil || !time.Now().Before(s.diskUntil))
+}
+
+// leave lets an idle entry with a copy on disk go from the arena.
+func (s *Store) leave(e *Entry) {
+	e.list.remove(e)
+	s.arena.free(e.span, s.now())
+	e.span = span{}
+	e.state = spilled
+	s.spilled += e.size
+}
+
+// spill starts writing an idle entry to disk. It stays readable where it is until that is done.
+func (s *Store) spill(e *Entry) {
+	s.idle.remove(e)
+	s.held.pushBack(e)
+	e.spilling = true
+	s.spilling += e.span.size
+	data := s.Bytes(e)
+	s.io.do(func() func() {
+		rec, err := s.disk.write(data)
+		return func() { s.wrote(e, rec, err) }
+	})
+}
+
+func (s *Store) wrote(e *Entry, rec *record, err error) {
+	if s.closed {
+		return
+	}
+	e.spilling = false
+	s.spilling -= e.span.size
+	if err != nil {
+		s.diskErr, s.diskUntil = err, time.Now().Add(diskBackoff)
+	} else {
+		s.diskErr = nil
+		s.spilledTotal += e.size
+		e.rec = rec
+	}
+	switch {
+	case e.pins > 0:
+	case e.deleted:
+		s.release(e)
+	case err == nil:
+		s.leave(e)
+	default:
+		s.held.remove(e)
+		s.idle.pushBack(e)
+	}
+	s.setTimer()
+	s.pump()
+}
+
+// restore starts reading an entry back into the space it was given.
+func (s *Store) restore(e *Entry, sp span) {
+	e.span = sp
+	e.state = restoring
+	s.held.pushBack(e)
+	s.highWater = max(s.highWater, s.arena.used)
+	data, rec := s.Bytes(e), e.rec
+	s.io.do(func() func() {
+		err := s.disk.read(rec, data)
+		return func() { s.cameBack(e, err) }
+	})
+}
+
+func (s *Store) cameBack(e *Entry, err error) {
+	if s.closed {
+		return
+	}
+	s.spilled -= e.size
+	e.state = resident
+	if e.deleted {
+		s.release(e)
+		s.pump()
+		return
+	}
+	s.held.remove(e)
+	s.idle.pushBack(e)
+	if err != nil {
+		s.leave(e)
+		s.failWaiters(e, fmt.Errorf("%s is lost for now: %w", e.label, err))
+		s.pump()
+		return
+	}
+	s.restored += e.size
+	waiters := e.waiters
+	e.waiters = nil
+	for range waiters {
+		s.addPin(e)
+	}
+	for _, w := range waiters {
+		w(e.span.off, nil)
+	}
+	s.pump()
+}
+
+// deadline is when a request has waited long enough, given what it waits for.
+func (s *Store) deadline(r *request) time.Time {
+	if s.diskErr != nil && s.idle.first != nil {
+		return r.since.Add(min(s.opts.DiskGrace, s.opts.FullTimeout))
+	}
+	return r.since.Add(s.opts.FullTimeout)
+}
+
+// setTimer arranges for tick at the next moment that a waiting request has to be looked at.
+func (s *Store) setTimer() {
+	if len(s.queue) == 0 || s.closed {
+		if s.timer != nil {
+			s.timer.Stop()
+			s.timer = nil
+		}
+		return
+	}
+	var next time.Time
+	now := time.Now()
+	earlier := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	for _, r := range s.queue {
+		// Past its deadline a request only stays because the disk is at work, and the end of that sets the timer again.
+		if d := s.deadline(r); d.After(now) || s.spilling == 0 {
+			earlier(d)
+		}
+		if !r.warned {
+			earlier(r.since.Add(s.opts.WarnAfter))
+		}
+	}
+	if s.diskErr != nil && s.diskUntil.After(now) {
+		earlier(s.diskUntil)
+	}
+	if next.IsZero() {
+		return
+	}
+	if s.timer != nil {
+		if !next.Before(s.timerAt) {
+			return // tick sets it anew
+		}
+		s.timer.Stop()
+	}
+	s.timerAt = next
+	s.timer = time.AfterFunc(max(time.Until(next), time.Millisecond), func() { s.env.Post(s.tick) })
+}
+
+func (s *Store) tick() {
+	if s.closed {
+		return
+	}
+	s.timer = nil
+	s.pump()
+	now := time.Now()
+	for _, r := range append([]*request(nil), s.queue...) {
+		if !r.warned && now.Sub(r.since) >= s.opts.WarnAfter {
+			r.warned = true
+			if s.opts.Warn != nil {
+				s.opts.Warn(s.describe(r))
+			}
+		}
+		// While the disk makes progress nobody gives up.
+		if s.spilling == 0 && !now.Before(s.deadline(r)) {
+			s.giveUp(r)
+		}
+	}
+	s.pump()
+	s.setTimer()
+}
+
+// giveUp fails a request that waits, with the cause.
+func (s *Store) giveUp(r *request) {
+	found := false
+	for i, q := range s.queue {
+		if q == r {
+			s.queue = append(s.queue[:i], s.queue[i+1:]...)
+			found = true
+			break
+		}
+	}
+	if !found {
+		return
+	}
+	var err error
+	if s.diskErr != nil && s.idle.first != nil {
+		err = fmt.Errorf("no room for %s (%s) in the object store of %s: %w", r.label, mib(r.size), mib(s.opts.Capacity), s.diskErr)
+	} else {
+		err = fmt.Errorf("%w: no room for %s (%s) in %s after %.3g s: %s. Let go of references that are no longer needed, or give the store more memory (object_store_memory)",
+			ErrFull, r.label, mib(r.size), mib(s.opts.Capacity), time.Since(r.since).Seconds(), s.holdings())
+	}
+	if r.entry != nil {
+		r.entry.state = spilled
+		s.failWaiters(r.entry, err)
+		return
+	}
+	r.done(nil, err)
+}
+
+// holdings says what takes up the space.
+func (s *Store) holdings() string {
+	var pinned, written, idle int64
+	by := map[string]int64{}
+	for e := s.held.first; e != nil; e = e.next {
+		if e.pins > 0 {
+			pinned += e.size
+			by[e.label] += e.size
+		} else if e.state == creating {
+			written += e.size
+		}
+	}
+	for e := s.idle.first; e != nil; e = e.next {
+		idle += e.size
+	}
+	labels := make([]string, 0, len(by))
+	for l := range by {
+		labels = append(labels, l)
+	}
+	sort.Slice(labels, func(i, j int) bool {
+		a, b := labels[i], labels[j]
+		return by[a] > by[b] || by[a] == by[b] && a < b
+	})
+	const most = 3
+	var top []string
+	for i, l := range labels {
+		if i == most {
+			top = append(top, fmt.Sprintf("%d more", len(labels)-most))
+			break
+		}
+		top = append(top, fmt.Sprintf("%s %s", l, mib(by[l])))
+	}
+	text := fmt.Sprintf("%s are pinned", mib(pinned))
+	if len(top) > 0 {
+		text += " (" + strings.Join(top, ", ") + ")"
+	}
+	if written > 0 {
+		text += fmt.Sprintf(", %s are being written", mib(written))
+	}
+	if idle > 0 {
+		text += fmt.Sprintf(", %s could be spilled", mib(idle))
+		if len(s.opts.SpillDirs) == 0 {
+			text += " but there is no spill directory"
+		}
+	}
+	return text + fmt.Sprintf(", the longest free piece has %s", mib(s.arena.largestFree()))
+}

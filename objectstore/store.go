@@ -1,0 +1,333 @@
+package objectstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Causes. What is returned wraps one of them once, with sizes and names.
+var (
+	ErrFull    = errors.New("the object store is full")
+	ErrDisk    = errors.New("the disk for spilled objects failed")
+	ErrDeleted = errors.New("the object was deleted")
+	ErrClosed  = errors.New("the object store is closed")
+)
+
+// Env is what the store needs from its engine.
+type Env interface {
+	// Post has f run on the strand. It must not block on the strand.
+	Post(f func())
+}
+
+// Options of a store. Zero values give the defaults named.
+type Options struct {
+	Capacity  int64    // bytes of shared memory; rounded up to a page
+	SpillDirs []string // made when needed; none: nothing is spilled
+	Env       Env
+
+	FullTimeout time.Duration // how long a request waits when only pins going can help (60 s)
+	DiskGrace   time.Duration // the same when the disk is the trouble (2 s)
+	WarnAfter   time.Duration // when a waiting request is reported (10 s)
+	Warn        func(Waiting) // told once per request that waits longer; nil: nobody is
+
+	PopulateAhead int64         // most bytes of fresh pages kept ready (256 MiB); negative: none
+	TrimAfter     time.Duration // free pages unused for so long go back to the system (10 s); negative: never
+	SmallPages    bool          // do not try for huge pages
+}
+
+// Store is the object store of one machine. See the package's comment for who may call it.
+type Store struct {
+	opts  Options
+	env   Env
+	mem   *memory
+	arena *arena
+	disk  *disk   // its I/O goroutine's, but for newDisk's arguments
+	io    *runner // spills and restores
+	pages *runner // populates and trims
+
+	held entryList // take up space and cannot be moved: being written, pinned, or just being copied
+	idle entryList // sealed, unpinned, in the arena: least recently used first
+
+	queue   []*request // for space, oldest first
+	pumping bool
+	again   bool
+	timer   *time.Timer // next deadline of a request; nil when none waits
+	timerAt time.Time
+
+	spilling  int64 // bytes being written to disk that will then be free
+	diskErr   error // the latest failure to spill
+	diskUntil time.Time
+
+	paging       bool  // the pages goroutine has a job
+	recent       int64 // most bytes handed out at once since memory was last trimmed: how far to populate ahead
+	noPopulate   bool
+	trimTimer    *time.Timer
+	objects      int
+	pinned       int64
+	spilled      int64
+	spilledTotal int64
+	restored     int64
+	highWater    int64
+	closed       bool
+}
+
+// Stats is a snapshot of the store.
+type Stats struct {
+	Capacity      int64 // bytes
+	Used          int64 // bytes handed out
+	Warm          int64 // free bytes whose pages hold memory
+	HighWater     int64 // most bytes handed out at once
+	LargestFree   int64 // longest free run
+	Objects       int   // in the arena or on disk
+	Pinned        int64 // bytes of pinned objects
+	Spilled       int64 // bytes of objects that are only on disk
+	SpilledTotal  int64 // bytes ever written to disk
+	RestoredTotal int64 // bytes ever read back
+	Waiting       int   // requests for space
+	WaitingBytes  int64
+	HugePages     bool
+}
+
+// Open makes a store. No page of it has memory until something is created.
+func Open(opts Options) (*Store, error) {
+	if opts.Env == nil || opts.Capacity <= 0 {
+		return nil, fmt.Errorf("objectstore: Open needs an Env and a capacity over zero, not %d", opts.Capacity)
+	}
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&opts.FullTimeout, 60*time.Second)
+	def(&opts.DiskGrace, 2*time.Second)
+	def(&opts.WarnAfter, 10*time.Second)
+	def(&opts.TrimAfter, 10*time.Second)
+	if opts.PopulateAhead == 0 {
+		opts.PopulateAhead = 256 << 20
+	}
+	opts.Capacity = pagesFor(opts.Capacity) << pageShift
+	mem, err := openMemory(opts.Capacity, !opts.SmallPages)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{opts: opts, env: opts.Env, mem: mem, arena: newArena(opts.Capacity), io: newRunner(opts.Env), pages: newRunner(opts.Env)}
+	s.disk = newDisk(opts.SpillDirs, s.io.stopping)
+	return s, nil
+}
+
+// File is the arena's memory file, for handing to other processes. It stays the store's.
+func (s *Store) File() *os.File { return s.mem.file }
+
+// Capacity is the arena's size in bytes.
+func (s *Store) Capacity() int64 { return s.opts.Capacity }
+
+// Stats takes a snapshot.
+func (s *Store) Stats() Stats {
+	st := Stats{
+		Capacity: s.opts.Capacity, Used: s.arena.used, Warm: s.arena.warmPages << pageShift, HighWater: s.highWater,
+		LargestFree: s.arena.largestFree(), Objects: s.objects, Pinned: s.pinned, Spilled: s.spilled,
+		SpilledTotal: s.spilledTotal, RestoredTotal: s.restored, Waiting: len(s.queue), HugePages: s.mem.huge,
+	}
+	for _, r := range s.queue {
+		st.WaitingBytes += r.size
+	}
+	return st
+}
+
+// Create sets size bytes aside for an object that its producer will write. label names the object in errors. done runs before Create
+// returns when there is room, later when room has to be made. It gets an entry that is to be sealed or deleted, or an error that
+// wraps ErrFull, ErrDisk or ErrClosed.
+func (s *Store) Create(size int64, label string, done func(*Entry, error)) {
+	if s.closed {
+		done(nil, ErrClosed)
+		return
+	}
+	size = max(size, 1)
+	if size > s.opts.Capacity {
+		done(nil, fmt.Errorf("%w: %s of %s can never fit into its %s: make the object smaller or give the store more memory (object_store_memory)",
+			ErrFull, label, mib(size), mib(s.opts.Capacity)))
+		return
+	}
+	if len(s.queue) == 0 {
+		if sp, ok := s.arena.alloc(size); ok {
+			done(s.newEntry(sp, size, label), nil)
+			return
+		}
+	}
+	s.enqueue(&request{size: size, label: label, done: done})
+}
+
+func (s *Store) newEntry(sp span, size int64, label string) *Entry {
+	e := &Entry{s: s, span: sp, size: size, label: label, state: creating}
+	s.objects++
+	s.held.pushBack(e)
+	s.highWater = max(s.highWater, s.arena.used)
+	s.keepAhead(sp.size)
+	return e
+}
+
+// Pin keeps a sealed object in place until Unpin, and brings it back from disk when it is there. done runs before Pin returns when the
+// object is in the arena.
+func (s *Store) Pin(e *Entry, done func(off int64, err error)) {
+	switch {
+	case s.closed:
+		done(0, ErrClosed)
+	case e.deleted:
+		done(0, fmt.Errorf("%w: %s", ErrDeleted, e.label))
+	case e.state == creating:
+		done(0, fmt.Errorf("objectstore: %s is pinned before it is sealed", e.label))
+	case e.state == resident:
+		s.addPin(e)
+		done(e.span.off, nil)
+	default:
+		e.waiters = append(e.waiters, done)
+		if e.state == spilled {
+			e.state = queued
+			s.enqueue(&request{size: e.size, label: e.label, entry: e})
+		}
+	}
+}
+
+func (s *Store) addPin(e *Entry) {
+	if e.pins == 0 {
+		s.pinned += e.size
+		if !e.spilling {
+			s.idle.remove(e)
+			s.held.pushBack(e)
+		}
+	}
+	e.pins++
+}
+
+// Unpin takes one pin back.
+func (s *Store) Unpin(e *Entry) {
+	if e.pins == 0 {
+		panic("objectstore: " + e.label + " is unpinned more often than pinned")
+	}
+	if s.closed {
+		return
+	}
+	if e.pins--; e.pins > 0 {
+		return
+	}
+	s.pinned -= e.size
+	switch {
+	case e.spilling:
+	case e.deleted:
+		s.release(e)
+	default:
+		s.held.remove(e)
+		s.idle.pushBack(e)
+	}
+	s.pump()
+}
+
+// Delete gives up an object: its space is free as soon as no pin and no copying is left. An entry that was not sealed goes at once; its
+// producer must not write any more. Deleting twice is deleting once.
+func (s *Store) Delete(e *Entry) {
+	if e.deleted || s.closed {
+		return
+	}
+	e.deleted = true
+	s.objects--
+	switch e.state {
+	case creating:
+		s.release(e)
+	case resident:
+		if e.pins == 0 && !e.spilling {
+			s.release(e)
+		}
+	case spilled:
+		s.dropRecord(e)
+	case queued:
+		s.dropRequest(e)
+		s.dropRecord(e)
+	case restoring:
+		// The reader is at work in its space; restored cleans up.
+	}
+	if len(e.waiters) > 0 {
+		s.failWaiters(e, fmt.Errorf("%w: %s", ErrDeleted, e.label))
+	}
+	s.pump()
+}
+
+// release frees the space of an entry that is in a list and has no further use for it.
+func (s *Store) release(e *Entry) {
+	e.list.remove(e)
+	s.arena.free(e.span, s.now())
+	e.span = span{}
+	e.state = gone
+	if e.rec != nil {
+		rec := e.rec
+		e.rec = nil
+		s.io.do(func() func() { s.disk.drop(rec); return nil })
+	}
+	s.trimLater()
+}
+
+// dropRecord forgets an entry that is only on disk.
+func (s *Store) dropRecord(e *Entry) {
+	s.spilled -= e.size
+	rec := e.rec
+	e.rec = nil
+	e.state = gone
+	s.io.do(func() func() { s.disk.drop(rec); return nil })
+}
+
+func (s *Store) failWaiters(e *Entry, err error) {
+	waiters := e.waiters
+	e.waiters = nil
+	for _, w := range waiters {
+		w(0, err)
+	}
+}
+
+// Bytes is the object in this process's mapping; the slice is good while the entry is unsealed or pinned.
+func (s *Store) Bytes(e *Entry) []byte {
+	off := e.span.off
+	return s.mem.data[off : off+e.size : off+e.size]
+}
+
+// Close ends both goroutines, fails whatever waits, and gives memory and disk space back. Further calls do nothing.
+func (s *Store) Close() error {
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	if s.trimTimer != nil {
+		s.trimTimer.Stop()
+	}
+	queue := s.queue
+	s.queue = nil
+	for _, r := range queue {
+		if r.entry != nil {
+			s.failWaiters(r.entry, ErrClosed)
+		} else {
+			r.done(nil, ErrClosed)
+		}
+	}
+	for e := s.held.first; e != nil; e = e.next {
+		s.failWaiters(e, ErrClosed)
+	}
+	s.io.stop()
+	s.pages.stop()
+	s.disk.close()
+	return s.mem.close()
+}
+
+func (s *Store) now() int64 { return int64(time.Since(epoch)) }
+
+var epoch = time.Now()
+
+// mib writes a size for people.
+func mib(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%.3f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
