@@ -1,0 +1,3 @@
+"""Numbers that several modules share."""
+
+INT32_MAX = 2**31 - 1
