@@ -65,7 +65,9 @@ def c_status(table: list[Cause]) -> str:
         "enum raygo_status_code {",
     ]
     out += [f"  RAYGO_{c.name} = {c.code}{',' if c is not table[-1] else ''} /* {c.meaning} */" for c in table]
-    return "\n".join([*out, "};", "", "#endif", ""])
+    out += ["};", "", "/* The same as a list: name, number, meaning. */", "#define RAYGO_STATUS_LIST(X) \\"]
+    out += [f'  X({c.name}, {c.code}, "{c.meaning}"){" " + chr(92) if c is not table[-1] else ""}' for c in table]
+    return "\n".join([*out, "", "#endif", ""])
 
 
 def python_status(table: list[Cause]) -> str:

@@ -39,4 +39,40 @@ enum raygo_status_code {
   RAYGO_ETASKEXIT = 32 /* the task called sys.exit */
 };
 
+/* The same as a list: name, number, meaning. */
+#define RAYGO_STATUS_LIST(X) \
+  X(OK, 0, "success") \
+  X(EINVAL, 1, "an argument is not acceptable") \
+  X(ETIMEDOUT, 2, "the deadline passed first") \
+  X(ECANCELED, 3, "the task was cancelled") \
+  X(ENOTFOUND, 4, "no such actor, object, key or placement group") \
+  X(EEXISTS, 5, "the name is already taken") \
+  X(ESTALE, 6, "the handle or reference belongs to something that is gone") \
+  X(EFORKED, 7, "called in a forked child of the process that started the client") \
+  X(EINTERNAL, 8, "a fault of raygo itself") \
+  X(EVERSION, 9, "library, binding and package are of different versions") \
+  X(ECONNECTION, 10, "the connection to the node engine is gone") \
+  X(ETASK, 11, "the task's own code raised") \
+  X(EWORKERDIED, 12, "the worker process died while running the task") \
+  X(EACTORDIED, 13, "the actor is dead and will not come back") \
+  X(EACTORUNAVAILABLE, 14, "the actor died during this call and is being restarted") \
+  X(EUNSCHEDULABLE, 15, "no node can ever meet the task's demand") \
+  X(EACTORUNSCHEDULABLE, 16, "no node can ever meet the actor's demand") \
+  X(EOBJECTLOST, 17, "no copy of the object is left") \
+  X(EOWNERDIED, 18, "the actor that put the object is dead") \
+  X(ESTOREFULL, 19, "the object does not fit into the store") \
+  X(EOUTOFDISK, 20, "the spill directories are full") \
+  X(EOUTOFMEMORY, 21, "the machine ran short of memory and the task was ended") \
+  X(ERUNTIMEENV, 22, "the runtime environment could not be built") \
+  X(EDEADLOCK, 23, "waiting would never end: the wait is part of a cycle") \
+  X(EPENDINGCALLS, 24, "the actor has max_pending_calls unfinished calls") \
+  X(ESHUTDOWN, 25, "raygo was shut down") \
+  X(EPGREMOVED, 26, "the task's placement group was removed") \
+  X(EACTORPGREMOVED, 27, "the actor's placement group was removed") \
+  X(EINTERRUPTED, 28, "the wait was interrupted") \
+  X(ENOTINIT, 29, "no runtime: call raygo.init() first") \
+  X(ENOMEM, 30, "out of memory") \
+  X(EREFFREED, 31, "the object was already freed") \
+  X(ETASKEXIT, 32, "the task called sys.exit")
+
 #endif
