@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from raygo import _binding
 from raygo._calls import call
 from raygo._ids import PlacementGroupID
+from raygo._init import ensure
 
 if TYPE_CHECKING:
     import raygo
@@ -142,10 +143,7 @@ def placement_group(bundles: Sequence[Mapping[str, float]], strategy: str | None
         raise NotImplementedError("placement_group(topology_strategy=...) is not there yet in raygo")
     strategy = "PACK" if strategy is None else strategy
     validate_placement_group(bundles, strategy, lifetime, _soft_target_node_id)
-    import raygo
-
-    if not raygo.is_initialized():
-        raygo.init()
+    ensure()
     number = _binding.next_number()
     call("pg.create", {"pg": number, "bundles": [_units(bundle) for bundle in bundles], "strategy": strategy, "name": name,
                        "detached": lifetime == "detached"})

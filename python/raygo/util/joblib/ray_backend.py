@@ -243,7 +243,7 @@ def _limited(threads: int | None) -> Any:
     if threads is None:
         return contextlib.nullcontext()
     try:
-        import threadpoolctl
+        import threadpoolctl  # type: ignore[import-untyped]
     except ImportError:
         return contextlib.nullcontext()
     return threadpoolctl.threadpool_limits(limits=threads)

@@ -1,0 +1,125 @@
+"""What a run gives."""
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from raygo.train._checkpoint import Checkpoint
+from raygo.train.constants import CHECKPOINT_DIR_NAME, RESULT_FILE_JSON
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass
+class Result:
+    """The outcome of `fit`.
+
+    Attributes
+    ----------
+    metrics : dict
+        The last report.
+    checkpoint : Checkpoint
+        The newest checkpoint.
+    error : Exception
+        None; `fit` raises.
+    path : str
+        The folder of the run.
+    metrics_dataframe : pandas.DataFrame
+        All reports, a row each.
+    best_checkpoints : list of (Checkpoint, dict)
+        The checkpoints that were kept, each with its report.
+    """
+
+    metrics: dict[str, Any] | None
+    checkpoint: Checkpoint | None
+    error: Exception | None
+    path: str
+    metrics_dataframe: pandas.DataFrame | None = None
+    best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] | None = None
+    _storage_filesystem: Any = None
+    return_value: Any = None
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """The train_loop_config, as the last report has it."""
+        return (self.metrics or {}).get("config")
+
+    @property
+    def filesystem(self) -> Any:
+        """Where `path` is, as pyarrow names it."""
+        if self._storage_filesystem is not None:
+            return self._storage_filesystem
+        import pyarrow.fs
+
+        return pyarrow.fs.LocalFileSystem()
+
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
+        """The kept checkpoint with the largest or smallest `metric`.
+
+        Parameters
+        ----------
+        metric : str
+            A metric of the reports; ``a/b`` is b within a.
+        mode : {"max", "min"}
+            Which is best.
+        """
+        if mode not in ("max", "min"):
+            raise ValueError(f'Unsupported mode: {mode!r}. Please choose from ["min", "max"]!')
+        if not self.best_checkpoints:
+            raise RuntimeError("No checkpoint exists in the trial directory!")
+        scored = [(value, checkpoint) for checkpoint, metrics in self.best_checkpoints if (value := dig(metrics, metric)) is not None]
+        if not scored:
+            known = sorted({key for _, metrics in self.best_checkpoints for key in metrics})
+            raise RuntimeError(f"Invalid metric name {metric!r}! You may choose from the following metrics: {', '.join(known)}.")
+        best = (max if mode == "max" else min)(value for value, _ in scored)
+        return next(checkpoint for value, checkpoint in scored if value == best)
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> Result:
+        """Read a run back from its folder."""
+        if storage_filesystem is not None:
+            raise NotImplementedError("Result.from_path(storage_filesystem=...): raygo.train reads runs from folders of this machine so far")
+        folder = os.fspath(path)
+        if folder.startswith("file://"):
+            folder = folder[len("file://"):]
+        if not os.path.isdir(folder):
+            raise RuntimeError(f"Path {folder} doesn't exist.")
+        file = os.path.join(folder, RESULT_FILE_JSON)
+        if not os.path.isfile(file):
+            raise RuntimeError(f"{folder} has no {RESULT_FILE_JSON}: give the folder of a trial, as Result.path does")
+        with open(file) as lines:
+            reports = [json.loads(line) for line in lines if line.strip()]
+        kept = []
+        for report in reports:
+            name = report.get(CHECKPOINT_DIR_NAME)
+            if name and os.path.isdir(os.path.join(folder, name)):
+                kept.append((Checkpoint(os.path.join(folder, name)), report))
+        return cls(reports[-1] if reports else {}, kept[-1][0] if kept else None, None, folder, frame(reports), kept)
+
+    def __repr__(self) -> str:
+        shown = {key: value for key, value in (self.metrics or {}).items() if not isinstance(value, (dict, list))}
+        return f"Result(metrics={shown}, path={self.path!r}, checkpoint={self.checkpoint!r})"
+
+
+def dig(metrics: dict[str, Any], name: str) -> Any:
+    """A metric by its name, ``a/b`` for b within a; None when it is not there."""
+    if name in metrics:
+        return metrics[name]
+    value: Any = metrics
+    for part in name.split("/"):
+        if not isinstance(value, dict) or part not in value:
+            return None
+        value = value[part]
+    return value
+
+
+def frame(reports: list[dict[str, Any]]) -> pandas.DataFrame | None:
+    """The reports as a table; None where pandas is not installed."""
+    try:
+        import pandas
+    except ImportError:
+        return None
+    return pandas.DataFrame(reports)

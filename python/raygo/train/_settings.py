@@ -1,0 +1,330 @@
+"""What a user says about a run: how many workers, where results go, what to do about failures."""
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from raygo.train.constants import DEFAULT_STORAGE_PATH
+
+_UNSET = "DEPRECATED"        # Ray's mark for parameters that it does not take any more
+
+
+class PlacementGroupFactory:
+    """The bundles of a placement group, before there is one.
+
+    Parameters
+    ----------
+    bundles : list of dict
+        The first is for what coordinates the others.
+    strategy : str
+        As for `raygo.util.placement_group`.
+    """
+
+    def __init__(self, bundles: list[dict[str, float]], strategy: str = "PACK", *args: Any, **kwargs: Any) -> None:
+        if not bundles:
+            raise ValueError("Cannot initialize a PlacementGroupFactory with zero bundles.")
+        self._bundles = [{k: float(v) for k, v in bundle.items() if v} for bundle in bundles]
+        self._strategy = strategy
+
+    @property
+    def bundles(self) -> list[dict[str, float]]:
+        """The bundles, those that need nothing left out."""
+        return [dict(bundle) for bundle in self._bundles if bundle]
+
+    @property
+    def head_bundle_is_empty(self) -> bool:
+        """Whether the first bundle needs nothing."""
+        return not self._bundles[0]
+
+    @property
+    def head_cpus(self) -> float:
+        """CPUs of the first bundle."""
+        return self._bundles[0].get("CPU", 0.0)
+
+    @property
+    def strategy(self) -> str:
+        """The placement strategy."""
+        return self._strategy
+
+    @property
+    def required_resources(self) -> dict[str, float]:
+        """The sum of all bundles."""
+        total: dict[str, float] = {}
+        for bundle in self._bundles:
+            for key, amount in bundle.items():
+                total[key] = total.get(key, 0.0) + amount
+        return total
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from raygo.util.placement_group import placement_group
+
+        return placement_group(self.bundles, self._strategy, *args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlacementGroupFactory) and (self._bundles, self._strategy) == (other._bundles, other._strategy)
+
+    def __hash__(self) -> int:
+        return hash((self._strategy, tuple(tuple(sorted(b.items())) for b in self._bundles)))
+
+    def __repr__(self) -> str:
+        return f"PlacementGroupFactory({self._bundles!r}, strategy={self._strategy!r})"
+
+
+@dataclass
+class ScalingConfig:
+    """How many workers, and what each needs.
+
+    Parameters
+    ----------
+    num_workers : int
+        One process each.
+    use_gpu : bool
+        A GPU for each worker, unless `resources_per_worker` says how much.
+    resources_per_worker : dict, optional
+        ``{"CPU": 1}`` by default.
+    placement_strategy : str
+        How workers are spread over machines; see `raygo.util.placement_group`.
+    accelerator_type : str, optional
+        One of `raygo.util.accelerators`.
+    trainer_resources : dict, optional
+        For the process that coordinates the workers.  In raygo that is the driver, which needs none.
+
+    Examples
+    --------
+    >>> ScalingConfig(num_workers=4, use_gpu=True).total_resources
+    {'CPU': 4.0, 'GPU': 4.0}
+    """
+
+    trainer_resources: dict[str, float] | None = None
+    num_workers: Any = 1
+    use_gpu: bool = False
+    resources_per_worker: dict[str, float] | None = None
+    placement_strategy: str = "PACK"
+    accelerator_type: str | None = None
+    label_selector: Any = None
+    use_tpu: bool = False
+    topology: str | None = None
+    elastic_resize_monitor_interval_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_workers, (tuple, list)):
+            raise NotImplementedError(f"ScalingConfig(num_workers={self.num_workers!r}): raygo.train does not change the number of workers during a run yet. "
+                                      "Give one number.")
+        if self.use_tpu or self.topology:
+            raise NotImplementedError("ScalingConfig(use_tpu=..., topology=...): raygo.train knows no TPUs")
+        if isinstance(self.num_workers, bool) or not isinstance(self.num_workers, int) or self.num_workers < 1:
+            raise ValueError(f"ScalingConfig: num_workers is {self.num_workers!r}: give a whole number of 1 or more")
+        wanted = self.resources_per_worker or {}
+        for key, amount in wanted.items():
+            if amount < 0:
+                raise ValueError(f"ScalingConfig: resources_per_worker[{key!r}] is {amount}: give an amount that is not negative")
+        if not self.use_gpu and wanted.get("GPU", 0) > 0:
+            raise ValueError("`use_gpu` is False but `GPU` was found in `resources_per_worker`. "
+                             "Either set `use_gpu` to True or remove `GPU` from `resources_per_worker`.")
+        if self.use_gpu and "GPU" in wanted and not wanted["GPU"]:
+            raise ValueError("`use_gpu` is True but `GPU` is set to 0 in `resources_per_worker`. "
+                             "Either set `use_gpu` to False or request a positive number of `GPU`s.")
+
+    @property
+    def _per_worker(self) -> dict[str, float]:
+        wanted = dict(self.resources_per_worker) if self.resources_per_worker is not None else {"CPU": 1.0}
+        if self.use_gpu:
+            wanted.setdefault("GPU", 1.0)
+        return {key: float(amount) for key, amount in wanted.items() if amount}
+
+    @property
+    def _worker_bundle(self) -> dict[str, float]:
+        """What each worker reserves; something even where the user asked for nothing, as a bundle cannot be empty."""
+        bundle = self._per_worker
+        if self.accelerator_type:
+            bundle[f"accelerator_type:{self.accelerator_type}"] = 0.001
+        return bundle or {"CPU": 0.0001}
+
+    @property
+    def total_resources(self) -> dict[str, float]:
+        """What the whole run needs."""
+        total = {key: float(amount) for key, amount in (self.trainer_resources or {}).items()}
+        for key, amount in self._per_worker.items():
+            total[key] = total.get(key, 0.0) + amount * self.num_workers
+        return total
+
+    @property
+    def num_cpus_per_worker(self) -> float:
+        """CPUs of each worker."""
+        return self._per_worker.get("CPU", 0.0)
+
+    @property
+    def num_gpus_per_worker(self) -> float:
+        """GPUs of each worker."""
+        return self._per_worker.get("GPU", 0.0)
+
+    @property
+    def num_tpus_per_worker(self) -> float:
+        """None: raygo.train knows no TPUs."""
+        return 0.0
+
+    @property
+    def additional_resources_per_worker(self) -> dict[str, float]:
+        """What each worker needs besides CPUs and GPUs."""
+        return {key: amount for key, amount in self._per_worker.items() if key not in ("CPU", "GPU")}
+
+    @property
+    def elasticity_enabled(self) -> bool:
+        """Whether the number of workers may change: not yet."""
+        return False
+
+    @property
+    def min_workers(self) -> int:
+        """The least number of workers."""
+        return int(self.num_workers)
+
+    @property
+    def max_workers(self) -> int:
+        """The most workers."""
+        return int(self.num_workers)
+
+    def as_placement_group_factory(self) -> PlacementGroupFactory:
+        """The bundles: one for each worker, the first with what the trainer needs added."""
+        bundles = [dict(self._worker_bundle) for _ in range(self.num_workers)]
+        for key, amount in (self.trainer_resources or {}).items():
+            bundles[0][key] = bundles[0].get(key, 0.0) + amount
+        return PlacementGroupFactory(bundles, self.placement_strategy)
+
+    @classmethod
+    def from_placement_group_factory(cls, pgf: PlacementGroupFactory) -> ScalingConfig:
+        """The other way round."""
+        bundles = pgf.bundles
+        worker = dict(bundles[-1])
+        gpu = worker.get("GPU", 0) > 0
+        return cls(num_workers=len(bundles), use_gpu=gpu, resources_per_worker=worker, placement_strategy=pgf.strategy)
+
+    def _repr_html_(self) -> str:
+        from raygo.widgets import table_html
+
+        return table_html("ScalingConfig", {"num_workers": self.num_workers, "use_gpu": self.use_gpu, "resources_per_worker": self._per_worker,
+                                            "placement_strategy": self.placement_strategy})
+
+
+@dataclass
+class FailureConfig:
+    """What to do when a worker fails.
+
+    Parameters
+    ----------
+    max_failures : int
+        How often to start again from the last checkpoint; -1: as often as it takes.
+    """
+
+    max_failures: int = 0
+    fail_fast: Any = _UNSET
+    controller_failure_limit: int = -1
+    max_preemption_failures: int = -1
+    relax_collectives_on_preemption: bool = False
+    preemption_grace_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.max_failures < -1:
+            raise ValueError(f"FailureConfig: max_failures is {self.max_failures}: give 0 or more, or -1 for no limit")
+
+
+@dataclass
+class CheckpointConfig:
+    """Which checkpoints to keep.
+
+    Parameters
+    ----------
+    num_to_keep : int, optional
+        How many; all by default.  The newest is always kept.
+    checkpoint_score_attribute : str, optional
+        The metric by which the best are kept; the newest without it.
+    checkpoint_score_order : {"max", "min"}
+        Which end of that metric is best.
+    """
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: str = "max"
+    checkpoint_frequency: Any = _UNSET
+    checkpoint_at_end: Any = _UNSET
+
+    def __post_init__(self) -> None:
+        if self.num_to_keep is not None and self.num_to_keep <= 0:
+            raise ValueError(f"Received invalid num_to_keep: {self.num_to_keep}. Provide a positive integer or None.")
+        if self.checkpoint_score_order not in ("max", "min"):
+            raise ValueError(f"checkpoint_score_order must be either 'max' or 'min', not {self.checkpoint_score_order!r}")
+        for name in ("checkpoint_frequency", "checkpoint_at_end"):
+            if getattr(self, name) not in (_UNSET, None, 0, False):
+                raise NotImplementedError(f"CheckpointConfig({name}=...) does not apply to training functions: report(..., checkpoint=...) where one is wanted")
+
+
+@dataclass
+class SyncConfig:
+    """How artifacts reach the storage; they are written there directly, so nothing here changes what happens."""
+
+    sync_period: int = 300
+    sync_timeout: int = 1800
+    sync_artifacts: bool = False
+    sync_artifacts_on_checkpoint: bool = True
+
+
+@dataclass
+class LoggingConfig:
+    """How much raygo.train says about its own doings."""
+
+    log_level: str = "INFO"
+
+
+@dataclass
+class RunConfig:
+    """Where a run's results go, and what else belongs to it.
+
+    Parameters
+    ----------
+    name : str, optional
+        The folder of the run; made of the trainer's name and the time by default.
+    storage_path : str, optional
+        The folder of all runs; ``~/ray_results`` by default.
+    failure_config : FailureConfig, optional
+        What to do when a worker fails.
+    checkpoint_config : CheckpointConfig, optional
+        Which checkpoints to keep.
+    callbacks : list of UserCallback, optional
+        Called in the driver after each report and after failures.
+    worker_runtime_env : dict, optional
+        Runtime environment of the workers.
+    """
+
+    name: str | None = None
+    storage_path: str | None = None
+    storage_filesystem: Any = None
+    failure_config: FailureConfig | None = None
+    checkpoint_config: CheckpointConfig | None = None
+    callbacks: list[Any] | None = None
+    worker_runtime_env: dict[str, Any] | None = None
+    logging_config: LoggingConfig | None = None
+    sync_config: Any = _UNSET
+    verbose: Any = _UNSET
+    stop: Any = _UNSET
+    progress_reporter: Any = _UNSET
+    log_to_file: Any = _UNSET
+    _storage: str = field(init=False, repr=False, default="")
+
+    def __post_init__(self) -> None:
+        path = os.fspath(self.storage_path) if self.storage_path is not None else DEFAULT_STORAGE_PATH
+        if path.startswith("file://"):
+            path = path[len("file://"):]
+        if "://" in path or self.storage_filesystem is not None:
+            raise NotImplementedError(f"RunConfig(storage_path={path!r}): raygo.train stores runs in folders of this machine so far. Give a path.")
+        self._storage = os.path.abspath(os.path.expanduser(path))
+        for given, kind, name in ((self.failure_config, FailureConfig, "failure_config"), (self.checkpoint_config, CheckpointConfig, "checkpoint_config")):
+            if given is not None and not isinstance(given, kind):
+                raise ValueError(f"RunConfig: {name} is a {type(given).__name__}: give a {kind.__name__}")
+        for name in ("stop", "progress_reporter", "log_to_file"):
+            if getattr(self, name) not in (_UNSET, None, False):
+                raise NotImplementedError(f"RunConfig({name}=...) is not there yet in raygo.train")
+        from raygo.train._callbacks import UserCallback
+
+        for callback in self.callbacks or []:
+            if not isinstance(callback, UserCallback):
+                raise NotImplementedError(f"RunConfig(callbacks=[{type(callback).__name__}]): raygo.train takes raygo.train.UserCallback so far")

@@ -1,0 +1,193 @@
+"""The worker processes of a run: actors in one placement group."""
+from __future__ import annotations
+
+import inspect
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import raygo
+from raygo.train import _session
+from raygo.train.constants import DEFAULT_PLACEMENT_GROUP_TIMEOUT_S, TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV
+from raygo.train.error import TrainingFailedError
+from raygo.util.placement_group import placement_group, remove_placement_group
+from raygo.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+if TYPE_CHECKING:
+    from raygo.train._settings import ScalingConfig
+
+
+class TrainWorker:
+    """The actor.  It is threaded: while `run` is at the training function, `next_report` hands out what that reports."""
+
+    def __init__(self) -> None:
+        self._session: _session.Session | None = None
+
+    def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    def metadata(self) -> WorkerMetadata:
+        context = raygo.get_runtime_context()
+        return WorkerMetadata(context.get_node_id(), raygo.util.get_node_ip_address(), socket.gethostname(), os.getpid(),
+                              [str(gpu) for gpu in raygo.get_gpu_ids()])
+
+    def set_up(self, place: _session.Place, storage: Any, checkpoint: Any, first_report: int, environment: dict[str, str]) -> None:
+        os.environ.update(environment)
+        self._session = _session.current = _session.Session(place, storage, checkpoint, first_report)
+
+    def run(self, function: Callable[..., Any], config: dict[str, Any] | None, context: Callable[[], Any]) -> Any:
+        assert self._session is not None
+        try:
+            with context():
+                return function(config if config is not None else {}) if takes_config(function) else function()
+        finally:
+            self._session.end()
+
+    def next_report(self) -> _session.Report | None:
+        assert self._session is not None
+        return self._session.mailbox.get()
+
+
+def takes_config(function: Callable[..., Any]) -> bool:
+    """Whether a training function has a parameter for the config."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)
+
+
+@dataclass
+class WorkerMetadata:
+    """Where a worker runs."""
+
+    node_id: str
+    node_ip: str
+    hostname: str
+    pid: int
+    gpu_ids: list[str]
+
+
+@dataclass
+class Worker:
+    """An actor and where it runs."""
+
+    actor: Any
+    metadata: WorkerMetadata
+
+
+class WorkerGroup:
+    """Starts the workers and calls them.
+
+    Parameters
+    ----------
+    scaling : ScalingConfig
+        How many, and what each needs.
+    runtime_env : dict, optional
+        Of the workers.
+
+    Raises
+    ------
+    TrainingFailedError
+        The resources are not there, or did not become free in time.
+    """
+
+    def __init__(self, scaling: ScalingConfig, runtime_env: dict[str, Any] | None = None) -> None:
+        self.workers: list[Worker] = []
+        self._actors: list[Any] = []
+        bundles = [scaling._worker_bundle] * scaling.num_workers
+        check_feasible(bundles, scaling.placement_strategy)
+        self._group = placement_group(bundles, strategy=scaling.placement_strategy)
+        try:
+            self._wait_for_resources(scaling)
+            self._start(scaling, runtime_env)
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def _wait_for_resources(self, scaling: ScalingConfig) -> None:
+        patience = float(os.environ.get(TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV, DEFAULT_PLACEMENT_GROUP_TIMEOUT_S))
+        if not self._group.wait(patience):
+            raise TrainingFailedError(
+                f"{scaling.num_workers} workers with {scaling._worker_bundle} each could not be placed within {patience:g} s: "
+                f"of {_short(raygo.cluster_resources())} only {_short(raygo.available_resources())} is free. "
+                f"End what holds the rest, ask for less in ScalingConfig, or wait longer ({TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV}).")
+
+    def _start(self, scaling: ScalingConfig, runtime_env: dict[str, Any] | None) -> None:
+        needs = scaling._per_worker
+        options: dict[str, Any] = {
+            "num_cpus": needs.pop("CPU", 0), "num_gpus": needs.pop("GPU", 0), "resources": needs, "max_concurrency": 4}
+        if runtime_env:
+            options["runtime_env"] = runtime_env
+        make = raygo.remote(**options)(TrainWorker)
+        for index in range(scaling.num_workers):
+            place = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index)
+            self._actors.append(make.options(scheduling_strategy=place).remote())
+        found = raygo.get([actor.metadata.remote() for actor in self._actors])
+        # Ranks go machine by machine, so that local ranks are neighbours.
+        order: dict[str, int] = {}
+        for metadata in found:
+            order.setdefault(metadata.node_id, len(order))
+        pairs = sorted(zip(self._actors, found, strict=True), key=lambda pair: (order[pair[1].node_id], pair[1].gpu_ids))
+        self.workers = [Worker(actor, metadata) for actor, metadata in pairs]
+        self._actors = [worker.actor for worker in self.workers]
+
+    def places(self, resources: Any, metadata: dict[str, Any]) -> list[_session.Place]:
+        """The ranks."""
+        on_node: dict[str, list[int]] = {}
+        for rank, worker in enumerate(self.workers):
+            on_node.setdefault(worker.metadata.node_id, []).append(rank)
+        nodes = list(on_node)
+        return [_session.Place(rank, len(self.workers), on_node[w.metadata.node_id].index(rank), len(on_node[w.metadata.node_id]),
+                               nodes.index(w.metadata.node_id), resources, metadata) for rank, w in enumerate(self.workers)]
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+    def execute_async(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a function in each worker; references of the results."""
+        return [worker.actor.execute.remote(func, *args, **kwargs) for worker in self.workers]
+
+    def execute(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a function in each worker and wait."""
+        return list(raygo.get(self.execute_async(func, *args, **kwargs)))
+
+    def execute_single_async(self, worker_index: int, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function in one worker; the reference of the result."""
+        return self.workers[worker_index].actor.execute.remote(func, *args, **kwargs)
+
+    def execute_single(self, worker_index: int, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function in one worker and wait."""
+        return raygo.get(self.execute_single_async(worker_index, func, *args, **kwargs))
+
+    def shutdown(self) -> None:
+        """End the workers at once and give their resources back."""
+        actors, self._actors, self.workers = self._actors, [], []
+        if not raygo.is_initialized():
+            return
+        for actor in actors:
+            raygo.kill(actor)
+        remove_placement_group(self._group)
+
+
+def check_feasible(bundles: list[dict[str, float]], strategy: str) -> None:
+    """Raises when the whole machine would not be enough, so that nobody waits for what cannot come."""
+    total = raygo.cluster_resources()
+    nodes = [node["Resources"] for node in raygo.nodes() if node["Alive"]]
+    wanted: dict[str, float] = {}
+    for bundle in bundles:
+        for key, amount in bundle.items():
+            wanted[key] = wanted.get(key, 0.0) + amount
+    missing = [f"{amount:g} {key} (there are {total.get(key, 0.0):g})" for key, amount in wanted.items() if amount > total.get(key, 0.0) + 1e-9]
+    if missing:
+        raise TrainingFailedError(f"{len(bundles)} workers with {bundles[0]} each need {', '.join(missing)}: training cannot start. "
+                                  "Ask for less in ScalingConfig(num_workers=, resources_per_worker=, use_gpu=), or start raygo with more.")
+    for bundle in bundles[:1]:
+        if not any(all(node.get(key, 0.0) + 1e-9 >= amount for key, amount in bundle.items()) for node in nodes):
+            raise TrainingFailedError(f"no machine has what one worker needs: {bundle}. The machines have {[_short(n) for n in nodes]}.")
+
+
+def _short(resources: dict[str, float]) -> dict[str, float]:
+    return {key: amount for key, amount in resources.items() if not key.startswith(("node:", "memory", "object_store"))}

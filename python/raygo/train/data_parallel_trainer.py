@@ -1,0 +1,76 @@
+"""The same function on several workers."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from raygo.train._checkpoint import Checkpoint
+from raygo.train._result import Result
+from raygo.train._run import Run
+from raygo.train._settings import RunConfig, ScalingConfig
+from raygo.train.backend import BackendConfig
+from raygo.train.base_trainer import BaseTrainer
+
+__all__ = ["DataParallelTrainer"]
+
+
+class DataParallelTrainer(BaseTrainer):
+    """Runs a training function on each of several workers.
+
+    Parameters
+    ----------
+    train_loop_per_worker : callable
+        Takes the config, or nothing.
+    train_loop_config : dict, optional
+        The config.
+    backend_config : BackendConfig, optional
+        How the workers are made into a group.
+    scaling_config, run_config, datasets, metadata, resume_from_checkpoint
+        As for every trainer.
+
+    Examples
+    --------
+    >>> def loop(config):
+    ...     raygo.train.report({"rank": raygo.train.get_context().get_world_rank()})
+    >>> trainer = DataParallelTrainer(loop, scaling_config=ScalingConfig(num_workers=2))
+    >>> trainer.fit().metrics["rank"]                     # doctest: +SKIP
+    0
+    """
+
+    def __init__(self, train_loop_per_worker: Callable[..., Any], *, train_loop_config: dict[str, Any] | None = None,
+                 backend_config: BackendConfig | None = None, scaling_config: ScalingConfig | None = None, dataset_config: Any = None,
+                 run_config: RunConfig | None = None, datasets: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None,
+                 resume_from_checkpoint: Checkpoint | None = None) -> None:
+        super().__init__(scaling_config=scaling_config, run_config=run_config, datasets=datasets, metadata=metadata,
+                         resume_from_checkpoint=resume_from_checkpoint)
+        if not callable(train_loop_per_worker):
+            raise ValueError(f"train_loop_per_worker is {train_loop_per_worker!r}: give a function that takes the config, or nothing")
+        _check_parameters(train_loop_per_worker)
+        if train_loop_config is not None and not isinstance(train_loop_config, dict):
+            raise ValueError(f"train_loop_config is a {type(train_loop_config).__name__}: give a dict")
+        self._train_loop_per_worker = train_loop_per_worker
+        self._train_loop_config = train_loop_config
+        self._backend_config = backend_config or BackendConfig()
+        self._dataset_config = dataset_config
+
+    def get_dataset_config(self) -> Any:
+        """What was given as `dataset_config`."""
+        return self._dataset_config
+
+    def training_loop(self) -> Result:
+        """Train once; what `fit` does."""
+        return Run(trainer_name=type(self).__name__, train_loop=self._train_loop_per_worker, config=self._train_loop_config,
+                   scaling=self.scaling_config, run_config=self.run_config, backend_config=self._backend_config, metadata=self.metadata,
+                   resume_from=self.starting_checkpoint).fit()
+
+
+def _check_parameters(function: Callable[..., Any]) -> None:
+    import inspect
+
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return       # something built in: it will say itself
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if len(needed) > 1:
+        raise ValueError(f"train_loop_per_worker should take in 0 or 1 arguments, but it needs {len(needed)}: {', '.join(needed)}")

@@ -1,0 +1,122 @@
+"""torch.distributed's process group over the workers."""
+from __future__ import annotations
+
+import datetime
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import raygo
+from raygo.train._worker_group import WorkerGroup
+from raygo.train.backend import Backend, BackendConfig
+from raygo.train.constants import DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S, TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S
+
+__all__ = ["TorchConfig", "TorchConfigContextManager"]
+
+
+class TorchConfigContextManager:
+    """What the training function runs in: on a GPU, its worker's device."""
+
+    def __enter__(self) -> None:
+        import torch
+
+        if torch.cuda.is_available():
+            from raygo.train.torch.train_loop_utils import get_device
+
+            device = get_device()
+            if device.type == "cuda":
+                torch.cuda.set_device(device)
+
+    def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
+        pass
+
+
+@dataclass
+class TorchConfig(BackendConfig):
+    """The process group.
+
+    Parameters
+    ----------
+    backend : str, optional
+        As torch.distributed names it; "nccl" for workers with GPUs and "gloo" else.
+    init_method : {"env", "tcp"}
+        Taken for compatibility: workers meet through a store on rank 0 whose port the system picks.
+    timeout_s : int
+        How long an operation waits for other ranks.
+    """
+
+    backend: str | None = None
+    init_method: str = "env"
+    timeout_s: int = 1800
+
+    def __post_init__(self) -> None:
+        if self.init_method not in ("env", "tcp"):
+            raise ValueError(f'The provided init_method ({self.init_method}) is not supported. Must be either "env" or "tcp".')
+
+    @property
+    def backend_cls(self) -> type[Backend]:
+        """The backend."""
+        return _TorchBackend
+
+    @property
+    def train_func_context(self) -> Any:
+        """What the training function runs in."""
+        return TorchConfigContextManager
+
+    @property
+    def framework(self) -> str:
+        """The framework's name."""
+        return "torch"
+
+
+class _TorchBackend(Backend):
+    share_cuda_visible_devices = True
+
+    def on_start(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
+        workers = worker_group.workers
+        chosen = backend_config.backend or ("nccl" if all(w.metadata.gpu_ids for w in workers) else "gloo")
+        one_machine = len({w.metadata.node_id for w in workers}) == 1
+        host = "127.0.0.1" if one_machine else workers[0].metadata.node_ip
+        port = worker_group.execute_single(0, _open_store, host, len(workers))
+        raygo.get([worker_group.execute_single_async(rank, _join, rank, len(workers), host, port, chosen, backend_config.timeout_s, one_machine)
+                   for rank in range(len(workers))])
+
+    def on_shutdown(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
+        patience = float(os.environ.get(TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S, DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S))
+        leaving = worker_group.execute_async(_leave)
+        ready, _ = raygo.wait(leaving, num_returns=len(leaving), timeout=patience)
+        raygo.get(ready)
+
+
+_store: Any = None      # rank 0's, kept alive while the group is
+
+
+def _open_store(host: str, world_size: int) -> int:
+    """In rank 0: opens the store on a port that the system picks, so that no port can be taken in between."""
+    global _store
+    import torch.distributed as dist
+
+    _store = dist.TCPStore(host, 0, world_size, is_master=True, wait_for_workers=False)
+    return int(_store.port)
+
+
+def _join(rank: int, world_size: int, host: str, port: int, backend: str, timeout_s: int, one_machine: bool) -> None:
+    import torch
+    import torch.distributed as dist
+
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = host, str(port)
+    if one_machine and os.path.exists("/sys/class/net/lo"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")     # gloo would look for the host name's interface, which need not work
+    if "OMP_NUM_THREADS" not in os.environ or os.environ["OMP_NUM_THREADS"] == "1":
+        cpus = raygo.get_runtime_context().get_assigned_resources().get("CPU", 1)
+        torch.set_num_threads(max(1, int(cpus)))
+    timeout = datetime.timedelta(seconds=timeout_s)
+    store = _store if rank == 0 else dist.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+
+
+def _leave() -> None:
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()

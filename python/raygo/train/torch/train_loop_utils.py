@@ -1,0 +1,236 @@
+"""What a training function does to its model and data, once, before its loop."""
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import raygo
+from raygo.train.context import get_context
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.data import DataLoader
+
+__all__ = ["accelerate", "backward", "enable_reproducibility", "get_device", "get_devices", "prepare_data_loader", "prepare_model",
+           "prepare_optimizer"]
+
+
+def get_devices() -> list[torch.device]:
+    """The devices that this worker was given: its GPUs, or the CPU."""
+    import torch
+
+    ids = [str(gpu) for gpu in raygo.get_gpu_ids()] if raygo.is_initialized() else []
+    if not torch.cuda.is_available():
+        if ids:
+            raise RuntimeError(f"This worker was given the GPUs {', '.join(ids)}, but torch finds no CUDA here. "
+                               "Install a torch build with CUDA, or use ScalingConfig(use_gpu=False).")
+        return [torch.device("cpu")]
+    if not ids:
+        return [torch.device("cpu")] if raygo.is_initialized() else [torch.device("cuda:0")]
+    visible = [v for v in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if v]
+    return [torch.device(f"cuda:{visible.index(gpu) if gpu in visible else index}") for index, gpu in enumerate(ids)]
+
+
+def get_device() -> torch.device:
+    """The first of `get_devices`.
+
+    Examples
+    --------
+    >>> raygo.train.torch.get_device()                    # doctest: +SKIP
+    device(type='cpu')
+    """
+    return get_devices()[0]
+
+
+def prepare_model(model: torch.nn.Module, move_to_device: bool | torch.device = True, parallel_strategy: str | None = "ddp",
+                  parallel_strategy_kwargs: dict[str, Any] | None = None) -> torch.nn.Module:
+    """Move a model to this worker's device and make it train together with the others.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model.
+    move_to_device : bool or torch.device
+        Whether to move it, or where.
+    parallel_strategy : {"ddp", "fsdp", None}
+        DistributedDataParallel, FullyShardedDataParallel, or neither.
+    parallel_strategy_kwargs : dict, optional
+        Passed to that wrapper.
+    """
+    import torch
+
+    if parallel_strategy not in ("ddp", "fsdp", None):
+        raise ValueError(f"parallel_strategy is {parallel_strategy!r}: give 'ddp', 'fsdp' or None")
+    device = move_to_device if isinstance(move_to_device, torch.device) else get_device()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if move_to_device:
+        model = model.to(device)
+    if parallel_strategy is None or get_context().get_world_size() == 1:
+        return model
+    kwargs = dict(parallel_strategy_kwargs or {})
+    if parallel_strategy == "ddp":
+        from torch.nn.parallel import DistributedDataParallel
+
+        if device.type != "cpu":
+            kwargs = {"device_ids": [device], "output_device": device, **kwargs}
+        return DistributedDataParallel(model, **kwargs)
+    if device.type == "cpu":
+        raise RuntimeError("parallel_strategy='fsdp' needs GPUs: use ScalingConfig(use_gpu=True), or parallel_strategy='ddp'")
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(model, **kwargs)
+
+
+def prepare_data_loader(data_loader: DataLoader[Any], add_dist_sampler: bool = True, move_to_device: bool = True,
+                        auto_transfer: bool = True) -> DataLoader[Any]:
+    """Give this worker its part of the data.
+
+    Parameters
+    ----------
+    data_loader : DataLoader
+        Over the whole data set; it is shuffled here if it was there.
+    add_dist_sampler : bool
+        Use a DistributedSampler, so that each worker sees a part of its own.
+    move_to_device : bool
+        Bring batches to this worker's GPU.
+    auto_transfer : bool
+        Copy the next batch while this one is used; with a GPU and pinned memory.
+
+    Notes
+    -----
+    Call ``loader.sampler.set_epoch(epoch)`` before each epoch, for a new order.
+    """
+    from torch.utils.data import DistributedSampler, IterableDataset
+
+    world = get_context().get_world_size()
+    sharded = isinstance(data_loader.sampler, DistributedSampler)
+    if world > 1 and add_dist_sampler and not sharded and not isinstance(data_loader.dataset, IterableDataset):
+        data_loader = _with_shard(data_loader)
+    if move_to_device:
+        device = get_device()
+        if device.type != "cpu":
+            return _DeviceLoader(data_loader, device, auto_transfer)  # type: ignore[return-value]
+    return data_loader
+
+
+def _with_shard(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """The same loader with a DistributedSampler."""
+    from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
+
+    if type(loader.sampler) not in (RandomSampler, SequentialSampler) or type(loader.batch_sampler) not in (BatchSampler, type(None)):
+        raise ValueError(f"prepare_data_loader cannot split a DataLoader with a {type(loader.sampler).__name__} and a "
+                         f"{type(loader.batch_sampler).__name__} of its own: give it add_dist_sampler=False and let the sampler choose "
+                         "this worker's part")
+    shuffle = isinstance(loader.sampler, RandomSampler)
+    settings: dict[str, Any] = {
+        "batch_size": loader.batch_size, "num_workers": loader.num_workers, "collate_fn": loader.collate_fn, "pin_memory": loader.pin_memory,
+        "drop_last": loader.drop_last, "timeout": loader.timeout, "worker_init_fn": loader.worker_init_fn, "generator": loader.generator,
+        "persistent_workers": loader.persistent_workers, "multiprocessing_context": loader.multiprocessing_context}
+    if loader.num_workers > 0:
+        settings["prefetch_factor"] = loader.prefetch_factor
+    context = get_context()
+    # DataLoader's own generator, when it has one, says what seed the order has; every rank must have the same.
+    seed = loader.generator.initial_seed() % 2**31 if loader.generator is not None else 0
+    sampler: DistributedSampler[Any] = DistributedSampler(loader.dataset, num_replicas=context.get_world_size(), rank=context.get_world_rank(),
+                                                          shuffle=shuffle, seed=seed)
+    return DataLoader(loader.dataset, sampler=sampler, **settings)
+
+
+class _DeviceLoader:
+    """A DataLoader whose batches arrive on a GPU; anything else is asked of the loader."""
+
+    def __init__(self, loader: DataLoader[Any], device: torch.device, overlap: bool) -> None:
+        import torch
+
+        self._loader = loader
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if overlap and loader.pin_memory else None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._stream is None:
+            for batch in self._loader:
+                yield _move(batch, self._device, False)
+            return
+        import torch
+
+        current = torch.cuda.current_stream(self._device)
+        coming: Any = None            # a batch and the event that says it has arrived
+        for batch in self._loader:
+            with torch.cuda.stream(self._stream):
+                following = (_move(batch, self._device, True), self._stream.record_event())
+            if coming is not None:
+                yield _arrived(coming, current)
+            coming = following
+        if coming is not None:
+            yield _arrived(coming, current)
+
+
+def _arrived(coming: tuple[Any, Any], stream: Any) -> Any:
+    batch, event = coming
+    stream.wait_event(event)
+    _record(batch, stream)
+    return batch
+
+
+def _move(item: Any, device: torch.device, overlap: bool) -> Any:
+    if hasattr(item, "to"):
+        return item.to(device, non_blocking=overlap)
+    if isinstance(item, dict):
+        return {key: _move(value, device, overlap) for key, value in item.items()}
+    if isinstance(item, (list, tuple)):
+        moved = [_move(value, device, overlap) for value in item]
+        return type(item)(*moved) if hasattr(item, "_fields") else type(item)(moved)
+    return item
+
+
+def _record(item: Any, stream: Any) -> None:
+    """Keeps the memory of a batch from being reused before `stream` is done with it."""
+    if hasattr(item, "record_stream"):
+        item.record_stream(stream)
+    elif isinstance(item, dict):
+        for value in item.values():
+            _record(value, stream)
+    elif isinstance(item, (list, tuple)):
+        for value in item:
+            _record(value, stream)
+
+
+def accelerate(amp: bool = False) -> None:
+    """Settings for mixed precision: `amp=True` is not there yet."""
+    if amp:
+        raise NotImplementedError("raygo.train.torch.accelerate(amp=True) is not there yet: use torch.autocast in the training function")
+
+
+def prepare_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The optimizer as it is: without mixed precision there is nothing to prepare."""
+    return optimizer
+
+
+def backward(tensor: torch.Tensor) -> None:
+    """``tensor.backward()``."""
+    tensor.backward()  # type: ignore[no-untyped-call]
+
+
+def enable_reproducibility(seed: int = 0) -> None:
+    """Seed torch, NumPy and `random`, and make torch refuse operations whose result varies."""
+    import torch
+
+    torch.manual_seed(seed)
+    random.seed(seed)
+    import numpy
+
+    numpy.random.seed(seed)
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
