@@ -1,0 +1,1 @@
+"""The few things under ``ray._private`` that libraries look at."""
