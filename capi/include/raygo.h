@@ -220,7 +220,7 @@ raygo_status raygo_wait(raygo_runtime rt, const raygo_object *objects, size_t n,
 raygo_status raygo_retain(const raygo_object *objects, size_t n, raygo_error *err);
 raygo_status raygo_release(const raygo_object *objects, size_t n, raygo_error *err);
 
-/* The 28 bytes by which Python knows the object (ObjectRef.binary()), and back.  A new handle holds the object from then on: whoever gave the bytes must keep theirs
+/* The 28 bytes by which Python knows the object (ObjectRef.binary()), and back.  EINVAL: it is not sealed.  A new handle holds the object from then on: whoever gave the bytes must keep theirs
  * until it has been made.  ESTALE: the bytes belong to another session. */
 raygo_status raygo_object_id(raygo_object object, uint8_t id[28], raygo_error *err);
 raygo_status raygo_object_from_id(raygo_runtime rt, const uint8_t id[28], raygo_object *out, raygo_error *err);
