@@ -1,0 +1,57 @@
+"""Settings and checkpoints, which need no session."""
+import os
+
+import pytest
+
+from raygo import cloudpickle
+from raygo.train import Checkpoint, CheckpointConfig, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
+
+
+def test_scaling_config():
+    scaling = ScalingConfig(num_workers=3, resources_per_worker={"CPU": 2})
+    assert scaling.total_resources == {"CPU": 6} and scaling.num_cpus_per_worker == 2
+    assert scaling.as_placement_group_factory().bundles == [{"CPU": 2}] * 3
+    assert ScalingConfig(trainer_resources={"CPU": 1}, num_workers=2).as_placement_group_factory().bundles == [{"CPU": 2}, {"CPU": 1}]
+    gpus = ScalingConfig(num_workers=4, use_gpu=True)
+    assert gpus.num_gpus_per_worker == 1 and gpus.total_resources == {"CPU": 4, "GPU": 4}
+    assert ScalingConfig.from_placement_group_factory(gpus.as_placement_group_factory()).total_resources == gpus.total_resources
+
+
+@pytest.mark.parametrize("wrong", [{"resources_per_worker": {"GPU": 1}}, {"use_gpu": True, "resources_per_worker": {"GPU": 0}},
+                                   {"num_workers": 0}, {"num_workers": 1.5}, {"resources_per_worker": {"CPU": -1}}])
+def test_scaling_config_refuses(wrong):
+    with pytest.raises(ValueError):
+        ScalingConfig(**wrong)
+
+
+def test_other_settings_refuse():
+    for make in (lambda: CheckpointConfig(num_to_keep=0), lambda: CheckpointConfig(checkpoint_score_order="most"),
+                 lambda: FailureConfig(max_failures=-2), lambda: RunConfig(failure_config=3),
+                 lambda: DataParallelTrainer(lambda a, b: None), lambda: DataParallelTrainer(7),
+                 lambda: DataParallelTrainer(lambda: None, scaling_config={"num_workers": 2})):
+        with pytest.raises(ValueError):
+            make()
+    for absent in (lambda: RunConfig(storage_path="s3://bucket/runs"), lambda: ScalingConfig(num_workers=(1, 4)),
+                   lambda: DataParallelTrainer(lambda: None, datasets={"train": [1]})):
+        with pytest.raises(NotImplementedError):
+            absent()
+
+
+def test_checkpoint(tmp_path):
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    (source / "a.bin").write_bytes(b"123")
+    (source / "sub" / "b.txt").write_text("b")
+    checkpoint = Checkpoint.from_directory(source)
+    with checkpoint.as_directory() as folder:
+        assert folder == str(source)
+    assert sorted(os.listdir(checkpoint.to_directory(tmp_path / "copy"))) == ["a.bin", "sub"]
+    assert os.path.isfile(os.path.join(checkpoint.to_directory(), "sub", "b.txt"))
+    checkpoint.set_metadata({"k": 1})
+    checkpoint.update_metadata({"l": 2})
+    again = cloudpickle.loads(cloudpickle.dumps(checkpoint))
+    assert again.path == checkpoint.path and again.get_metadata() == {"k": 1, "l": 2}
+    assert repr(again) == f"Checkpoint(filesystem=local, path={source})"
+    assert Checkpoint(f"file://{source}").path == str(source)
+    with pytest.raises(FileNotFoundError, match="gone"):
+        Checkpoint(tmp_path / "gone").to_directory()
