@@ -22,7 +22,7 @@ from raygo.train._checkpoint import Checkpoint
 from raygo.train._result import Result, dig, frame
 from raygo.train._session import Report
 from raygo.train._settings import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
-from raygo.train._worker_group import WorkerGroup
+from raygo.train._worker_group import WorkerGroup, check_feasible
 from raygo.train.backend import Backend, BackendConfig
 from raygo.train.constants import CHECKPOINT_DIR_NAME, DEFAULT_REPORT_PATIENCE_S, REPORT_PATIENCE_S_ENV, TIME_TOTAL_S
 from raygo.train.error import TrainingFailedError
@@ -94,6 +94,7 @@ class Run:
         self.backend_config = backend_config
         self.metadata = dict(metadata or {})
         self.start_from = resume_from
+        check_feasible([scaling._worker_bundle] * scaling.num_workers)      # before there is a folder of a run that cannot be
         self.storage = _storage.new_run(run_config._storage, run_config.name, trainer_name)
         self.files = _storage.ResultFiles(self.storage, config or {})
         self.checkpoints = KeptCheckpoints(run_config.checkpoint_config or CheckpointConfig())

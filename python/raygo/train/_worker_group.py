@@ -98,7 +98,7 @@ class WorkerGroup:
         self.workers: list[Worker] = []
         self._actors: list[Any] = []
         bundles = [scaling._worker_bundle] * scaling.num_workers
-        check_feasible(bundles, scaling.placement_strategy)
+        check_feasible(bundles)
         self._group = placement_group(bundles, strategy=scaling.placement_strategy)
         try:
             self._wait_for_resources(scaling)
@@ -172,7 +172,7 @@ class WorkerGroup:
         remove_placement_group(self._group)
 
 
-def check_feasible(bundles: list[dict[str, float]], strategy: str) -> None:
+def check_feasible(bundles: list[dict[str, float]]) -> None:
     """Raises when the whole machine would not be enough, so that nobody waits for what cannot come."""
     total = raygo.cluster_resources()
     nodes = [node["Resources"] for node in raygo.nodes() if node["Alive"]]
