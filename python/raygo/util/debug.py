@@ -6,8 +6,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Suspect", "disable_log_once_globally", "enable_periodic_logging", "log_once", "reset_log_once"]
 
@@ -61,15 +60,14 @@ def enable_periodic_logging() -> None:
     _disabled, _periodic = False, True
 
 
-@dataclass
-class Suspect:
+class Suspect(NamedTuple):
     """A place in the code whose allocations grow from run to run."""
 
     traceback: Any
     memory_increase: int
     slope: float
     rvalue: float
-    hist: list[int] = field(default_factory=list)
+    hist: list[int]
 
 
 def _test_some_code_for_memory_leaks(desc: str, init: Callable[[], Any] | None, code: Callable[[], Any], repeats: int,
