@@ -47,12 +47,12 @@ class StandaloneSerializationContext:
 
     def serialize(self, value: Any) -> bytes:
         """The value as bytes that `deserialize` reads in this or another process."""
-        from raygo import cloudpickle
+        from raygo import _serialization
 
-        return cloudpickle.dumps(value)
+        return _serialization.dumps(value)
 
     def deserialize(self, data: bytes) -> Any:
         """The value back."""
-        from raygo import cloudpickle
+        from raygo import _serialization
 
-        return cloudpickle.loads(data)
+        return _serialization.loads(data)

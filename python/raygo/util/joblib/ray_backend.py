@@ -20,7 +20,7 @@ from typing import Any
 from joblib._parallel_backends import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase, SequentialBackend
 
 import raygo
-from raygo import cloudpickle
+from raygo import _serialization
 
 __all__ = ["RayBackend"]
 
@@ -199,9 +199,12 @@ class _Shared:
         return self.stored[key][1]
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(_serialization._pickler()):  # type: ignore[misc]
+    """raygo's own, so that registered serializers hold for joblib too."""
+
     def __init__(self, out: io.BytesIO, shared: _Shared) -> None:
         super().__init__(out, protocol=pickle.HIGHEST_PROTOCOL)
+        self.storages: dict[int, Any] = {}
         self.shared = shared
         self.refs: list[Any] = []
         self.places: dict[int, int] = {}
@@ -233,8 +236,8 @@ def _run(batch: bytes, threads: int | None, *arrays: Any) -> bytes:
         results = calls()
     try:
         return pickle.dumps(results, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:       # something of __main__ or a closure: cloudpickle knows, or says what is wrong
-        return bytes(cloudpickle.dumps(results))
+    except Exception:  # something of __main__ or a closure: this knows, or says what is wrong
+        return _serialization.dumps(results)
 
 
 def _limited(threads: int | None) -> Any:
