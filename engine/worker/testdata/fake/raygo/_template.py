@@ -1,0 +1,1 @@
+../../../../../python/raygo/_template.py
