@@ -44,7 +44,7 @@ class Meta:
         self._bytes = b""
         self._calls: dict[Any, Call] = {}
         # Methods whose names every object has, such as __repr__: attribute access alone would not find them.
-        self.shadowed = [key for key in methods if key != "__init__" and hasattr(object, key)]
+        self.shadowed = [key for key in methods if key != "__init__" and key in vars(object)]
 
     @classmethod
     def of_class(cls, target: type, max_pending: int) -> Meta:

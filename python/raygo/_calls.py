@@ -9,16 +9,12 @@ from raygo import _binding
 
 def pack(value: Any) -> bytes:
     """Encode plain values for the engine."""
-    import msgpack
-
-    return msgpack.packb(value)  # type: ignore[no-any-return]
+    return _binding.pack(value)
 
 
 def unpack(data: bytes) -> Any:
     """Decode what the engine sent."""
-    import msgpack
-
-    return msgpack.unpackb(data, strict_map_key=False)
+    return _binding.unpack(data)
 
 
 def call(method: str, argument: Any = None, timeout: float | None = None) -> Any:

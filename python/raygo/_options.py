@@ -247,6 +247,17 @@ def _one_placement(options: dict[str, Any]) -> None:
         raise ValueError(f"placement_group is {group!r}: give a PlacementGroup, None, or 'default'")
 
 
+def check_environment(options: dict[str, Any]) -> None:
+    """Refuse a runtime_env that cannot be built, where it is written.
+
+    A decorator does not ask: its module may be imported where the paths it names are not.
+    """
+    if options.get("runtime_env"):
+        from raygo.runtime_env import canonical_json
+
+        canonical_json(options["runtime_env"], parent="")
+
+
 def check_generator(is_generator: bool, num_returns: Any) -> None:
     """Refuse "streaming" and "dynamic" for a function that yields nothing."""
     if isinstance(num_returns, int) and num_returns < 0:

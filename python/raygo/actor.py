@@ -351,6 +351,7 @@ class ActorClass:
     def options(self, **actor_options: Any) -> ActorClass:
         """Give this class with other options; those not named stay as they are."""
         _options.validate_actor(actor_options, in_options=True)
+        _options.check_environment(actor_options)
         creation = self._creation
         merged = {**creation.options, **actor_options}
         if merged.get("get_if_exists") and not merged.get("name"):

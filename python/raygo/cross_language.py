@@ -66,13 +66,13 @@ class _NamedCall:
         self.name = name
         self.num_returns = num_returns
 
-    def prepare(self) -> tuple[int, int, int, Any]:
-        """For the binding."""
+    def prepare(self) -> tuple[int, int, int, Any, bool]:
+        """For the binding; the last value asks for arguments in msgpack."""
         from raygo import _binding
         from raygo._calls import pack
 
         fields = {"kind": "named", "name": self.name, "qualname": self.name, "codec": "msgpack", "num_returns": self.num_returns, "resources": {}}
-        return _binding.template(pack(fields)), self.num_returns, 0, ()
+        return _binding.template(pack(fields)), self.num_returns, 0, (), True
 
     @staticmethod
     def refuse_keywords(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> NoReturn:

@@ -167,6 +167,7 @@ class RemoteFunction:
         if known is not None:
             return known
         _options.validate_task(task_options, in_options=True)
+        _options.check_environment(task_options)
         task = self._task
         _options.check_generator(task.generator, task_options.get("num_returns"))
         made = object.__new__(RemoteFunction)
