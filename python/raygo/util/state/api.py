@@ -1,6 +1,7 @@
 """Asking what tasks, actors, objects and processes there are."""
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import fnmatch
 import os
@@ -313,7 +314,7 @@ def get_log(address: str | None = None, node_id: str | None = None, node_ip: str
     path = os.path.join(folder, filename or _log_of(folder, pid, actor_id, task_id, suffix))
     if not os.path.abspath(path).startswith(os.path.abspath(folder) + os.sep) or not os.path.isfile(path):
         raise FileNotFoundError(f"no log {filename or path} in {folder}: list_logs() says what there is")
-    return _read_log(path, follow, tail, encoding, errors or "strict", _interval or 0.2, filter_ansi_code)
+    return _read_log(path, follow, tail, encoding, errors or "strict", filter_ansi_code)
 
 
 def _log_folder(node_id: str | None, node_ip: str | None) -> str:
@@ -343,14 +344,16 @@ def _log_of(folder: str, pid: int | None, actor_id: str | None, task_id: str | N
     raise FileNotFoundError(f"process {pid} has no log *.{suffix} in {folder}")
 
 
-def _read_log(path: str, follow: bool, tail: int, encoding: str | None, errors: str, interval: float, plain: bool) -> Iterator[Any]:
+def _read_log(path: str, follow: bool, tail: int, encoding: str | None, errors: str, plain: bool) -> Iterator[Any]:
+    decoder = codecs.getincrementaldecoder(encoding)(errors) if encoding else None  # a piece may end within a character
+
     def text(data: bytes) -> Any:
-        if encoding is None:
+        if decoder is None:
             return data
-        decoded = data.decode(encoding, errors)
+        decoded = decoder.decode(data)
         return remove_ansi_escape_codes(decoded) if plain else decoded
 
-    with open(path, "rb") as file:
+    with open(path, "rb") as file, _Growth(path if follow else None) as growth:
         if tail >= 0:
             lines = file.readlines()
             yield text(b"".join(lines[len(lines) - min(tail, len(lines)):]))
@@ -358,10 +361,34 @@ def _read_log(path: str, follow: bool, tail: int, encoding: str | None, errors: 
             data = file.read(1 << 16)
             if data:
                 yield text(data)
-            elif not follow:
+            elif not growth.wait():
                 return
-            else:
-                time.sleep(interval)     # a plain file says nothing when it grows
+
+
+class _Growth:
+    """Waits until a file is written to, by inotify."""
+
+    def __init__(self, path: str | None) -> None:
+        self._fd = -1
+        if path is None:
+            return
+        import ctypes
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = libc.inotify_init1(os.O_CLOEXEC)
+        if self._fd < 0 or libc.inotify_add_watch(self._fd, os.fsencode(path), 2) < 0:  # IN_MODIFY
+            raise OSError(ctypes.get_errno(), f"{path} cannot be followed: {os.strerror(ctypes.get_errno())}")
+
+    def wait(self) -> bool:
+        """False where nothing is followed."""
+        return self._fd >= 0 and bool(os.read(self._fd, 4096))
+
+    def __enter__(self) -> _Growth:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 @contextmanager
