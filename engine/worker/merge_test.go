@@ -3,12 +3,16 @@ package worker
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-type shown struct{ all []string }
+type shown struct {
+	mu  sync.Mutex
+	all []string
+}
 
 func (s *shown) output(worker uint64, _ int, r Record) {
 	text := strings.ReplaceAll(r.Text, "\n", "/")
@@ -18,12 +22,16 @@ func (s *shown) output(worker uint64, _ int, r Record) {
 	if r.Progress {
 		text = "~" + text
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.all = append(s.all, fmt.Sprintf("%d:%s", worker, text))
 }
 
 func (s *shown) want(t *testing.T, want string) {
 	t.Helper()
 	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if got := strings.Join(s.all, " "); got != want {
 		t.Fatalf("shown %q, want %q", got, want)
 	}
