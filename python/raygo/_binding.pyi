@@ -61,6 +61,9 @@ def serialize(value: Any) -> tuple[int, bytes, list, list[ObjectRef]]: ...   # f
 def loads(blob: Any) -> Any: ...
 def dumps(value: Any) -> bytes: ...                # whole blob
 
+def pack(value: Any) -> bytes: ...                # msgpack of a plain value
+def unpack(data: Any) -> Any: ...
+
 # ---- tasks
 def template(map: bytes) -> int: ...               # RG_TEMPLATE; returns the number
 def submit(template: int, flags: int, nreturns: int, args: tuple, kwargs: dict | None, actor: ObjectRef | None = None,
