@@ -79,12 +79,12 @@ class Keep:
 k = Keep.options(name="keep", lifetime="detached").remote()
 print(raygo.get(k.get.remote()))
 '''
-        for name in (address, raygo.get_runtime_context().gcs_address, "auto"):
-            out = subprocess.run([sys.executable, "-c", other.replace('"keep"', repr("k" + str(hash(name))))] + [name], capture_output=True, text=True, timeout=30)
+        for i, name in enumerate((address, raygo.get_runtime_context().gcs_address, "auto")):
+            source = other.replace('"keep"', f'"keep{i}"')
+            out = subprocess.run([sys.executable, "-c", source, name], capture_output=True, text=True, timeout=30)
             assert out.returncode == 0 and "kept" in out.stdout, out.stderr
-            assert raygo.get(raygo.get_actor("k" + str(hash(name))).get.remote()) == "kept"
-    """,
-        PYTHONHASHSEED="0",
+            assert raygo.get(raygo.get_actor(f"keep{i}").get.remote()) == "kept"
+    """
     )
 
 
