@@ -233,3 +233,6 @@ func (s *Scheduler) Release(c *Class, l *Lease) {
 	c.Leases--
 	l.pool.give(l.needs, l.shares)
 }
+
+// Fits says whether one more lease of the class could be cut now.
+func (s *Scheduler) Fits(c *Class) bool { return c.fits() != nil }

@@ -1,0 +1,462 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"raygo/engine/actor"
+	"raygo/engine/errs"
+	"raygo/engine/task"
+	"raygo/engine/wire"
+)
+
+// actorState is an actor with its process and its creation.
+//
+// It lives as long as somebody holds (actor, 0) or calls are unfinished; detached ones until they are killed.
+type actorState struct {
+	*actor.Actor
+	id             uint64
+	t              *template
+	job            *job
+	name           actor.Name
+	detached       bool
+	creation       *taskState // kept for restarts, with its arguments
+	handle         *object    // (id, 0); nil once nobody has it
+	worker         *worker
+	asked          bool      // told to end: out of scope, or it asked itself
+	cause          *sysError // why it is dead, or about to be
+	maxTaskRetries int
+	created        taskTimes
+	noRestart      bool
+}
+
+// reservation is a name taken by a process before its actor came.
+type reservation struct {
+	actor uint64
+	p     *peer
+}
+
+// actorsKept is how many dead actors are remembered.
+const actorsKept = 10_000
+
+func (n *Node) actorText(a *actorState) string {
+	s := "actor " + a.t.Name
+	if a.name.Name != "" {
+		s += fmt.Sprintf(" %q", a.name.Name)
+	}
+	return s + " (" + n.actorHex(a.id, a.job) + ")"
+}
+
+// submitActor is a SUBMIT that creates an actor. The number of the task is the actor's.
+func (n *Node) submitActor(p *peer, t *taskState) error {
+	if t.t.Kind != task.Actor {
+		return errs.New(errs.EINVAL, "actor %x is made of template %q, which is of kind %q", t.id, t.t.Name, t.t.Kind)
+	}
+	a := &actorState{
+		Actor: actor.New(t.t.MaxRestarts, t.t.MaxConcurrency, t.t.Groups, !t.t.OutOfOrder),
+		id:    t.id, t: t.t, job: p.job, detached: t.t.Detached, creation: t, maxTaskRetries: t.t.MaxTaskRetries,
+	}
+	t.actor = a
+	t.retries = 0
+	n.actors[a.id] = a
+	o := t.u.object(0)
+	a.handle = o
+	n.hold(o, p)
+	o.state, o.data = inline, noneBlob // a handle is a value that is always there
+	o.size = uint64(len(o.data))
+	if t.t.ActorName != "" {
+		a.name = actor.Name{Namespace: t.t.Namespace, Name: t.t.ActorName}
+		if a.name.Namespace == "" {
+			a.name.Namespace = p.job.namespace
+		}
+		delete(n.reserved, a.name)
+		if owner, ok := n.actorNames.Take(a.name, a.id); !ok {
+			name := a.name
+			a.name = actor.Name{}
+			n.actorDead(a, &sysError{Code: errs.EEXISTS, Message: fmt.Sprintf("The name %q in namespace %q belongs to another actor (%s) already; choose another name, or use get_if_exists=True", name.Name, name.Namespace, n.actorHex(owner, p.job))})
+			return nil
+		}
+	}
+	if t.waiting == 0 {
+		a.State = actor.Starting
+		n.argsReady(t)
+	}
+	return nil
+}
+
+var noneBlob = wire.Blob(wire.FormatNone, nil)
+
+// actorPlaced is called when a process and resources were found.
+func (n *Node) actorPlaced(a *actorState, w *worker) {
+	a.worker, w.actor = w, a
+	if a.State != actor.Restarting {
+		a.State = actor.Starting
+	}
+	w.puts = map[*object]struct{}{}
+}
+
+// actorCreated is the RESULT of a constructor.
+func (n *Node) actorCreated(p *peer, t *taskState, r *wire.ResultFrame) error {
+	a := t.actor
+	if r.Status == wire.StatusOK {
+		if err := n.discardResult(p, t.id, r); err != nil {
+			return err
+		}
+		a.State = actor.Alive
+		a.created.ready = n.now
+		n.finish(t, task.Finished, errs.OK, "", nil)
+		n.pump(a)
+		n.maybeEndActor(a)
+		return nil
+	}
+	var blob []byte
+	if r.NValues > 0 {
+		v, _, err := wire.TakeValue(r.Values)
+		if err != nil {
+			return err
+		}
+		if v.Kind == wire.Inline {
+			blob = append(blob, v.Data...)
+		}
+	}
+	if err := n.discardResult(p, t.id, r); err != nil {
+		return err
+	}
+	w := a.worker
+	cause := t.stop
+	if cause == nil {
+		cause = &sysError{Code: errs.EACTORDIED, Actor: a.id, CauseBlob: blob, Message: fmt.Sprintf("%s died because its constructor raised an exception", n.actorText(a))}
+	}
+	n.actorDead(a, cause)
+	if w != nil && !w.dead {
+		w.asked = true
+		w.peer.send(wire.Exit, 0, 0, nil)
+	}
+	return nil
+}
+
+// creationEnded is called by finish. While the actor may restart, its arguments stay.
+func (n *Node) creationEnded(t *taskState, s task.State, code errs.Code, message string) {
+	a := t.actor
+	if s == task.Finished && a.State != actor.Dead && a.MaxRestarts != 0 {
+		return
+	}
+	n.dropDeps(t)
+	if s != task.Failed || a.State == actor.Dead {
+		return
+	}
+	// Its arguments were errors, its demand cannot be met, or it was cancelled: it never was.
+	if code == errs.EUNSCHEDULABLE {
+		code = errs.EACTORUNSCHEDULABLE
+	}
+	e := &sysError{Code: code, Message: message, Actor: a.id}
+	if code == errs.ETASK {
+		e.Code = errs.EACTORDIED
+		e.Message = fmt.Sprintf("%s could not be created: an argument of its constructor is an error", n.actorText(a))
+	}
+	n.actorDead(a, e)
+}
+
+// submitCall is a SUBMIT of a call.
+func (n *Node) submitCall(t *taskState, num uint64) {
+	a := n.actors[num]
+	if a == nil {
+		n.fail(t, &sysError{Code: errs.EACTORDIED, Message: fmt.Sprintf("%s cannot run: its actor (%s) is not there any more", n.describe(t), n.actorHex(num, t.job))})
+		return
+	}
+	t.actor = a
+	t.retries = t.t.MaxTaskRetries
+	if t.retries == task.Inherit {
+		t.retries = a.maxTaskRetries
+	}
+	if a.State == actor.Dead {
+		n.fail(t, a.deathOf(n, t))
+		return
+	}
+	box := a.Box(t.t.Group)
+	if t.waiting == 0 && (t.hasGone || slices.ContainsFunc(t.top(), func(o *object) bool { return o.isError })) {
+		n.argsReady(t) // ends it
+		return
+	}
+	if t.waiting == 0 {
+		t.state = task.Queued
+	}
+	box.Add(&t.call, uint64(t.u.submitter.num), t.waiting == 0)
+	n.pumpBox(a, box)
+	if n.anyBlocked > 0 {
+		n.recheckActor(a)
+	}
+}
+
+// callReady is called when the arguments of a call that had to wait are there.
+func (n *Node) callReady(t *taskState) {
+	box := t.actor.Box(t.t.Group)
+	box.ArgsReady(&t.call)
+	n.pumpBox(t.actor, box)
+	if n.anyBlocked > 0 {
+		n.recheckActor(t.actor)
+	}
+}
+
+func (n *Node) pump(a *actorState) {
+	for box := range a.Boxes {
+		n.pumpBox(a, box)
+	}
+}
+
+// pumpBox sends what may be sent.
+func (n *Node) pumpBox(a *actorState, box *actor.Mailbox) {
+	if a.State != actor.Alive || a.worker == nil || a.worker.dead || a.asked {
+		return
+	}
+	for c := box.Take(); c != nil; c = box.Take() {
+		n.deliver(a.worker, c.Value.(*taskState))
+	}
+}
+
+// callEnded is called by finish.
+func (n *Node) callEnded(t *taskState) {
+	a := t.actor
+	if a == nil {
+		return
+	}
+	box := a.Box(t.t.Group)
+	if !box.Remove(&t.call) {
+		box.Done(&t.call)
+	}
+	if a.State != actor.Dead {
+		n.pumpBox(a, box)
+		if a.handle == nil {
+			n.maybeEndActor(a)
+		}
+	}
+}
+
+// callAgain puts a call back that is to run once more.
+func (n *Node) callAgain(t *taskState) {
+	a := t.actor
+	if a.State == actor.Dead {
+		n.fail(t, a.deathOf(n, t))
+		return
+	}
+	box := a.Box(t.t.Group)
+	box.PutBack(&t.call)
+	n.pumpBox(a, box)
+}
+
+// handlesGone is called when nobody has a handle any more.
+func (n *Node) handlesGone(a *actorState) { n.maybeEndActor(a) }
+
+// maybeEndActor ends an actor that nobody can call any more, once its calls are done.
+func (n *Node) maybeEndActor(a *actorState) {
+	if a.handle != nil || a.detached || a.asked || a.State == actor.Dead || !a.Idle() {
+		return
+	}
+	switch a.State {
+	case actor.Alive:
+		a.asked = true
+		a.cause = &sysError{Code: errs.EACTORDIED, Actor: a.id, Message: fmt.Sprintf("%s ended because the last handle of it was dropped", n.actorText(a))}
+		a.worker.asked = true
+		a.worker.peer.send(wire.Exit, 0, 0, nil)
+		n.freeName(a) // it can be called by nobody
+	case actor.Waiting:
+		n.killActor(a, &sysError{Code: errs.EACTORDIED, Actor: a.id, Message: fmt.Sprintf("%s ended because the last handle of it was dropped", n.actorText(a))})
+	case actor.Starting:
+		if a.worker == nil { // its constructor may be wanted for what it does; only one that has not begun is dropped
+			return
+		}
+	}
+}
+
+func (n *Node) freeName(a *actorState) {
+	if a.name.Name != "" {
+		n.actorNames.Free(a.name, a.id)
+	}
+}
+
+// actorExits is a RESULT by which an actor ends itself.
+func (n *Node) actorExits(p *peer, t *taskState, r *wire.ResultFrame) error {
+	a := t.actor
+	if a == nil {
+		return errs.New(errs.EINVAL, "task %x is no actor's and asks its actor to end", t.id)
+	}
+	if err := n.discardResult(p, t.id, r); err != nil {
+		return err
+	}
+	a.asked = true
+	a.cause = &sysError{Code: errs.EACTORDIED, Actor: a.id, Message: fmt.Sprintf("%s ended itself (exit_actor)", n.actorText(a))}
+	n.fail(t, a.deathOf(n, t))
+	w := a.worker
+	n.actorDead(a, a.cause)
+	if w != nil && !w.dead {
+		w.asked = true
+		w.peer.send(wire.Exit, 0, 0, nil)
+	}
+	return nil
+}
+
+// kill is RG_KILL.
+func (n *Node) kill(num uint64, noRestart bool) {
+	a := n.actors[num]
+	if a == nil || a.State == actor.Dead {
+		return
+	}
+	if !noRestart && a.worker != nil && a.MaxRestarts != 0 {
+		n.killWorker(a.worker) // an unexpected death like any other
+		return
+	}
+	n.killActor(a, &sysError{Code: errs.EACTORDIED, Actor: a.id, Message: fmt.Sprintf("%s was ended by raygo.kill", n.actorText(a))})
+}
+
+// killActor ends an actor for good, at once.
+func (n *Node) killActor(a *actorState, cause *sysError) {
+	if a.State == actor.Dead {
+		return
+	}
+	w := a.worker
+	n.actorDead(a, cause)
+	if w != nil {
+		n.killWorker(w)
+	}
+}
+
+// actorProcessGone is called when an actor's process has died; tasks are those it had been sent.
+func (n *Node) actorProcessGone(w *worker, tasks []*taskState) {
+	a := w.actor
+	for o := range w.puts {
+		n.lose(o, &sysError{Code: errs.EOWNERDIED, Actor: a.id, Message: fmt.Sprintf("object %s is lost: %s put it, and its process (pid %d) is dead. What an actor returns outlives it; what it puts does not.", n.objectHex(o.oid()), n.actorText(a), w.pid)})
+	}
+	w.puts = nil
+	if a.worker != w {
+		return
+	}
+	a.worker = nil
+	if a.State == actor.Dead {
+		n.forgetActor(a)
+		for _, t := range tasks {
+			n.fail(t, a.deathOf(n, t))
+		}
+		return
+	}
+	if a.asked || n.stopping || a.noRestart {
+		cause := a.cause
+		if cause == nil {
+			cause = &sysError{Code: errs.EACTORDIED, Actor: a.id, Message: n.actorText(a) + " ended"}
+		}
+		n.actorDead(a, cause)
+		for _, t := range tasks {
+			n.fail(t, a.deathOf(n, t))
+		}
+		return
+	}
+	constructing := a.State == actor.Starting || a.creation.u.task == a.creation && a.creation.attempt > 0 && len(tasks) == 1 && tasks[0] == a.creation
+	restart := a.ProcessDied()
+	if restart {
+		for _, t := range tasks {
+			n.callLost(a, w, t)
+		}
+		n.restartActor(a)
+		return
+	}
+	// Dead, and why is known in a moment. Until then it takes no calls.
+	a.State = actor.Restarting
+	a.noRestart = true
+	w.whenDead(func(d death) {
+		what := "died"
+		if constructing {
+			what = "died in its constructor"
+		}
+		e := &sysError{Code: errs.EACTORDIED, Actor: a.id, PID: w.pid, Message: fmt.Sprintf("%s %s: its process (pid %d) %s", n.actorText(a), what, w.pid, d.text)}
+		d.fill(e)
+		if d.memory {
+			e.Code = errs.EOUTOFMEMORY
+		}
+		n.actorDead(a, e)
+		for _, t := range tasks {
+			if t.u.task == t {
+				n.fail(t, a.deathOf(n, t))
+			}
+		}
+	})
+}
+
+// callLost decides what becomes of a call whose actor's process died and is started again.
+func (n *Node) callLost(a *actorState, w *worker, t *taskState) {
+	switch {
+	case t == a.creation:
+	case t.stop != nil:
+		n.fail(t, t.stop)
+	case t.retries != 0:
+		n.retry(t, true)
+	default:
+		w.whenDead(func(d death) {
+			if t.u.task != t {
+				return
+			}
+			e := &sysError{Code: errs.EACTORUNAVAILABLE, PID: w.pid, Retryable: true, Message: fmt.Sprintf("%s failed: the process of %s (pid %d) %s. The actor is being started again; give the call max_task_retries to have it tried again.", n.describe(t), n.actorText(a), w.pid, d.text)}
+			d.fill(e)
+			e.Code = errs.EACTORUNAVAILABLE
+			n.fail(t, e)
+		})
+	}
+}
+
+// restartActor runs the constructor again, in a new process.
+func (n *Node) restartActor(a *actorState) {
+	t := a.creation
+	t.u.task = t
+	n.units[t.id] = t.u
+	t.state = task.Queued
+	t.attempt++
+	n.logf("%s is started again (%d)", n.actorText(a), a.Restarts)
+	n.queue(t)
+}
+
+// deathOf is what a call to a dead actor becomes.
+func (a *actorState) deathOf(n *Node, t *taskState) *sysError {
+	e := *a.cause
+	if e.Code == errs.EEXISTS || e.Code == errs.ECANCELED {
+		e.Code = errs.EACTORDIED
+	}
+	e.Message = fmt.Sprintf("%s failed. %s", n.describe(t), a.cause.Message)
+	return &e
+}
+
+// actorDead makes an actor dead: its name is free, all its calls end, its arguments go.
+func (n *Node) actorDead(a *actorState, cause *sysError) {
+	if a.State == actor.Dead {
+		return
+	}
+	cause.TaskName = a.t.Name
+	a.State, a.cause = actor.Dead, cause
+	a.created.dead = n.now
+	n.freeName(a)
+	n.logf("%s is dead: %s", n.actorText(a), cause.Message)
+	c := a.creation
+	if c.u.task == c && c.w == nil {
+		n.fail(c, a.deathOf(n, c))
+	} else if c.u.task == c {
+		c.stop = cause
+	}
+	n.dropDeps(c)
+	var calls []*taskState
+	for box := range a.Boxes {
+		for call := range box.Waiting {
+			calls = append(calls, call.Value.(*taskState))
+		}
+	}
+	slices.SortFunc(calls, func(x, y *taskState) int { return int(x.created - y.created) })
+	for _, t := range calls {
+		n.fail(t, a.deathOf(n, t))
+	}
+	if a.worker == nil {
+		n.forgetActor(a)
+	}
+}
+
+// forgetActor drops dead actors whose handles are gone when there are very many.
+func (n *Node) forgetActor(a *actorState) {
+	if len(n.actors) > actorsKept && a.handle == nil {
+		delete(n.actors, a.id)
+	}
+}

@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+
+	"raygo/engine/actor"
+	"raygo/engine/errs"
+	"raygo/engine/task"
+	"raygo/engine/wire"
+)
+
+// waitFor is what a running task said it waits for.
+type waitFor struct {
+	task uint64
+	oids []wire.OID
+	any  bool
+	told bool // that it cannot end
+}
+
+// blocked is RG_BLOCKED: the lease's CPU goes to others meanwhile, and the wait is looked at for a cycle.
+func (n *Node) blocked(p *peer, num uint64, oids wire.OIDs, anyOne bool) {
+	w := p.worker
+	if w == nil {
+		return // nobody waits for a driver, so it is part of no cycle
+	}
+	k := &waitFor{task: num, any: anyOne, oids: make([]wire.OID, oids.Len())}
+	for i := range k.oids {
+		k.oids[i] = oids.At(i)
+	}
+	if w.waits == nil {
+		w.waits = map[uint64]*waitFor{}
+	}
+	if w.waits[num] == nil {
+		w.nblocked++
+		n.anyBlocked++
+	}
+	w.waits[num] = k
+	if w.lease != nil && (w.actor == nil || w.actor.t.MaxConcurrency == 1) {
+		n.sched.Block(w.lease)
+		n.reschedule = true
+	}
+	n.checkWait(w, k)
+}
+
+// unblocked is RG_UNBLOCKED.
+func (n *Node) unblocked(p *peer, num uint64) {
+	w := p.worker
+	if w == nil || w.waits[num] == nil {
+		return
+	}
+	delete(w.waits, num)
+	w.nblocked--
+	n.anyBlocked--
+	if w.nblocked == 0 && w.lease != nil {
+		n.sched.Unblock(w.lease)
+	}
+	n.wantsMore(w)
+}
+
+// A wait can never end when all it waits for can only come from tasks that wait themselves, or stand behind such. The search looks for the
+// opposite: a way to something that can move. What is on the present path counts as stuck, which is what a cycle is.
+type cycleSearch struct {
+	n      *Node
+	path   []*taskState
+	budget int
+	moves  map[*taskState]bool // found able to move
+	cycle  []string
+}
+
+// checkWait answers a wait that cannot end with RG_WAIT_ERROR.
+func (n *Node) checkWait(w *worker, k *waitFor) {
+	if k.told {
+		return
+	}
+	u := n.units[k.task]
+	if u == nil || u.task == nil {
+		return
+	}
+	s := &cycleSearch{n: n, budget: 10_000, moves: map[*taskState]bool{}}
+	if !s.stuck(u.task) || len(s.cycle) == 0 {
+		return
+	}
+	k.told = true
+	e := &sysError{
+		Code: errs.EDEADLOCK, TaskName: u.task.t.Name,
+		Message: "this wait would never end, because it is part of a cycle: " + strings.Join(s.cycle, "; ") + ". Do not wait inside an actor for a call that stands behind the present one (give the actor max_concurrency, make the method async, or return the reference)",
+	}
+	b := w.peer.frame()
+	start := len(b)
+	b = wire.Begin(b, wire.WaitError, 0, k.task)
+	b = wire.AppendValue(b, wire.Value{Index: 1, Kind: wire.SysErr, IsError: true, Data: e.encode()})
+	w.peer.done(wire.End(b, start))
+}
+
+// stuck says whether a task can never end.
+func (s *cycleSearch) stuck(t *taskState) bool {
+	if s.moves[t] {
+		return false
+	}
+	if i := slices.Index(s.path, t); i >= 0 {
+		if len(s.cycle) == 0 {
+			for _, x := range append(slices.Clone(s.path[i:]), t) {
+				s.cycle = append(s.cycle, s.n.shortly(x))
+			}
+			for i := range len(s.cycle) - 1 {
+				s.cycle[i] += " waits for " + s.cycle[i+1]
+			}
+			s.cycle = s.cycle[:len(s.cycle)-1]
+		}
+		return true
+	}
+	if s.budget--; s.budget < 0 {
+		return false
+	}
+	s.path = append(s.path, t)
+	stuck := s.look(t)
+	s.path = s.path[:len(s.path)-1]
+	if !stuck {
+		s.moves[t] = true
+	}
+	return stuck
+}
+
+func (n *Node) shortly(t *taskState) string {
+	if t.actor != nil && t.t.Kind == task.Method {
+		return t.actor.t.Name + "." + t.t.Name
+	}
+	return t.t.Name
+}
+
+func (s *cycleSearch) look(t *taskState) bool {
+	if t.w == nil {
+		switch {
+		case t.state == task.WaitingForArgs:
+			return slices.ContainsFunc(t.top(), func(o *object) bool { return o.state == pending && s.stuckObject(o.oid()) })
+		case t.flags&wire.FlagActorCall != 0:
+			return s.behind(t)
+		}
+		return false // resources come free: who blocks gives its CPU back
+	}
+	k := t.w.waits[t.id]
+	if k == nil {
+		if t.flags&wire.FlagActorCall != 0 {
+			return s.behind(t)
+		}
+		return false
+	}
+	if k.any {
+		return !slices.ContainsFunc(k.oids, func(o wire.OID) bool { return !s.stuckObject(o) })
+	}
+	return slices.ContainsFunc(k.oids, s.stuckObject)
+}
+
+// behind looks at a call that has not begun: it is stuck when all calls that occupy its group are.
+func (s *cycleSearch) behind(t *taskState) bool {
+	a := t.actor
+	if a.State != actor.Alive || a.worker == nil {
+		return false
+	}
+	box := a.Box(t.t.Group)
+	busy := 0
+	for x := a.worker.first; x != nil && busy < box.Concurrency; x = x.wnext {
+		if x.actor != a || a.Box(x.t.Group) != box {
+			continue
+		}
+		busy++
+		if x == t || a.worker.waits[x.id] == nil || !s.stuck(x) {
+			return false
+		}
+	}
+	return busy == box.Concurrency
+}
+
+func (s *cycleSearch) stuckObject(oid wire.OID) bool {
+	u := s.n.units[oid.Task]
+	if u == nil || u.task == nil {
+		return false
+	}
+	if o := u.find(oid.Index); o != nil && o.state != pending {
+		return false
+	}
+	return s.stuck(u.task)
+}
+
+// recheckActor looks again at the waits of an actor whose mailbox has grown: the new call may have closed a cycle.
+func (n *Node) recheckActor(a *actorState) {
+	if a.worker == nil || a.worker.nblocked == 0 {
+		return
+	}
+	for _, k := range a.worker.waits {
+		n.checkWait(a.worker, k)
+	}
+}

@@ -1,0 +1,261 @@
+package engine
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"raygo/engine/actor"
+	"raygo/engine/errs"
+	"raygo/engine/ids"
+	"raygo/engine/schedule"
+	"raygo/engine/task"
+	"raygo/engine/version"
+	"raygo/engine/wire"
+	workerproc "raygo/engine/worker"
+	"raygo/objectstore"
+
+	"golang.org/x/sys/unix"
+)
+
+// Node is one machine's engine. Its exported methods may be called from anywhere; everything else runs on the strand.
+type Node struct {
+	opts        Options
+	strand      *strand
+	epoch       time.Time
+	now         time.Duration // since epoch, as of the present step
+	id          [ids.NodeSize]byte
+	incarnation uint64
+	total       schedule.Resources
+
+	session  sessionDir
+	listener net.Listener
+	logFile  *os.File
+	store    *objectstore.Store
+	sched    *schedule.Scheduler
+
+	units   map[uint64]*unit
+	toFree  []*object // freed objects whose contents must still be let go
+	freeing bool
+
+	peers      map[uint32]*peer
+	dirty      []*peer // have frames to be sent
+	lastPeer   uint32
+	lastPrefix uint32
+	lazyTimer  *time.Timer
+	lazyArmed  bool
+
+	jobs         map[uint32]*job
+	lastJob      uint32
+	envs         map[envKey]*env
+	lastEnv      uint64
+	templates    []*template // by number - 1
+	templateKeys map[templateKey]*template
+
+	workers     map[uint64]*worker
+	byPID       map[int]*worker
+	lastWorker  uint64
+	refill      []*worker // may take more of their class's queue; looked at when the round ends
+	reschedule  bool      // something changed that may let something start
+	wanting     []*schedule.Class
+	anyBlocked  int // tasks that said RG_BLOCKED
+	ahead       int // tasks sent that wait behind another one, but actors' calls
+	recallArmed bool
+	reapArmed   bool
+
+	actors     map[uint64]*actorState
+	actorNames actor.Names
+	reserved   map[actor.Name]reservation
+	pgNames    map[string]uint64
+	services   map[string]*service
+	kv         map[string]map[string][]byte
+	metrics    metrics
+	ended      *task.Ring
+	counts     taskCounts
+	warned     map[string]bool
+	infeasible bool // a timer for infeasible demands is set
+
+	stopping bool
+	idle     chan struct{} // closed when stopping and no worker is left
+	wg       sync.WaitGroup
+	stop     sync.Once
+	stopErr  error
+}
+
+// endedKept is how many ended tasks are remembered for the state API and the timeline.
+const endedKept = 10_000
+
+// Start makes a node. Nothing of the user's runs until a driver attaches.
+func Start(opts Options) (*Node, error) {
+	if opts.Version != "" && opts.Version != version.Version {
+		return nil, versionError("the package", opts.Version)
+	}
+	total, err := opts.complete()
+	if err != nil {
+		return nil, err
+	}
+	if opts.Launch == nil {
+		opts.Launch = startTemplate
+	}
+	workerproc.FDHook = opts.RegisterFD
+	n := &Node{
+		opts: opts, epoch: time.Now(), total: total,
+		units: map[uint64]*unit{}, peers: map[uint32]*peer{}, jobs: map[uint32]*job{}, envs: map[envKey]*env{},
+		templateKeys: map[templateKey]*template{}, workers: map[uint64]*worker{}, byPID: map[int]*worker{},
+		actors: map[uint64]*actorState{}, reserved: map[actor.Name]reservation{}, pgNames: map[string]uint64{}, services: map[string]*service{},
+		kv: map[string]map[string][]byte{}, ended: task.NewRing(endedKept), warned: map[string]bool{}, idle: make(chan struct{}),
+	}
+	n.id, n.incarnation = ids.NewNode()
+	labels := map[string]string{"ray.io/node-id": n.nodeID()}
+	for k, v := range opts.Labels {
+		labels[k] = v
+	}
+	n.sched = schedule.New(n.nodeID(), total, labels)
+	n.strand = newStrand(n.runStep, n.settle)
+	n.lazyTimer = time.AfterFunc(time.Hour, func() { n.strand.post(func() { n.lazyArmed = false }) })
+	n.lazyTimer.Stop()
+	if err := n.open(); err != nil {
+		n.closeFiles()
+		return nil, err
+	}
+	n.wg.Go(n.strand.serve)
+	if n.listener != nil {
+		n.wg.Go(func() { n.accept(n.listener) })
+	}
+	n.logf("raygo %s, node %s, pid %d: %v", version.Version, n.nodeID(), os.Getpid(), total)
+	return n, nil
+}
+
+// open makes the session's folder, the socket and the store.
+func (n *Node) open() (err error) {
+	if n.session, err = openSession(n.opts.TempDir, n.opts.SessionName); err != nil {
+		return err
+	}
+	if n.logFile, err = os.OpenFile(n.session.logs()+"/engine.log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+		return errs.New(errs.EINTERNAL, "the engine cannot write its log: %w", err)
+	}
+	n.registerFD(int(n.logFile.Fd()), true)
+	if n.opts.SpillDirs == nil {
+		n.opts.SpillDirs = []string{n.session.dir() + "/spill"}
+	}
+	n.store, err = objectstore.Open(objectstore.Options{
+		Capacity: n.opts.ObjectStoreMemory, SpillDirs: n.opts.SpillDirs, Env: storeEnv{n}, Warn: n.storeIsTight,
+	})
+	if err != nil {
+		return errs.New(errs.ENOMEM, "the object store of %d bytes cannot be made: %w", n.opts.ObjectStoreMemory, err)
+	}
+	n.registerFD(n.arenaFD(), true)
+	if n.opts.Listen {
+		if n.listener, err = n.session.listen(); err != nil {
+			return errs.New(errs.ECONNECTION, "the session's socket cannot be made: %w", err)
+		}
+	}
+	return nil
+}
+
+type storeEnv struct{ n *Node }
+
+// Post has f run on the strand.
+func (e storeEnv) Post(f func()) { e.n.strand.post(f) }
+
+func (n *Node) nodeID() string { return ids.Hex(n.id[:]) }
+
+func (n *Node) arenaFD() int {
+	raw, err := n.store.File().SyscallConn()
+	if err != nil {
+		return -1
+	}
+	fd := -1
+	raw.Control(func(f uintptr) { fd = int(f) }) // fails only when the file is closed: then there is no descriptor
+	return fd
+}
+
+func (n *Node) registerFD(fd int, on bool) {
+	if n.opts.RegisterFD != nil && fd >= 0 {
+		n.opts.RegisterFD(fd, on)
+	}
+}
+
+// SessionDir is the folder of the session.
+func (n *Node) SessionDir() string { return n.session.dir() }
+
+// Socket is where other programs connect.
+func (n *Node) Socket() string { return n.session.socket() }
+
+// runStep is what the strand runs.
+func (n *Node) runStep(st step) {
+	if n.strand.broken.Load() {
+		return
+	}
+	defer n.guard()
+	n.now = time.Since(n.epoch)
+	if st.fn != nil {
+		st.fn()
+		return
+	}
+	n.frames(st.p, st.in)
+	if st.buf != nil {
+		st.buf.give()
+		<-st.p.tokens
+	}
+}
+
+// settle ends a round: what may start starts, then every process gets its frames.
+func (n *Node) settle(captured bool) {
+	if n.strand.broken.Load() {
+		return
+	}
+	defer n.guard()
+	if len(n.refill) > 0 {
+		n.refillWorkers()
+	}
+	if n.reschedule {
+		n.dispatch()
+	}
+	n.flushAll(captured)
+}
+
+// after has fn run on the strand when d has passed.
+func (n *Node) after(d time.Duration, fn func()) *time.Timer {
+	return time.AfterFunc(d, func() { n.strand.post(fn) })
+}
+
+// logf writes to the engine's own log. Never to the standard streams: they are the user's.
+func (n *Node) logf(format string, args ...any) {
+	if n.logFile != nil {
+		fmt.Fprintf(n.logFile, "%s %s\n", time.Now().Format("2006-01-02 15:04:05.000"), fmt.Sprintf(format, args...))
+	}
+}
+
+// guard, deferred, turns a panic into a broken engine: the stacks are written down once, no further step runs, and the processes end.
+func (n *Node) guard() {
+	r := recover()
+	if r == nil {
+		return
+	}
+	stack := debug.Stack()
+	if n.strand.broken.Swap(true) {
+		return
+	}
+	close(n.strand.broke)
+	n.logf("the engine is broken: %v\n%s", r, stack)
+	for _, p := range n.peers {
+		if p.fd >= 0 {
+			unix.Shutdown(p.fd, unix.SHUT_RDWR) // workers end with their connection
+		} else if p.deliver != nil {
+			p.deliver(wire.AppendHeader(nil, wire.Header{Type: wire.Exit, Flags: wire.FlagForce}))
+		}
+	}
+}
+
+// Broken says whether a fault of the engine itself has stopped it, and where its log is.
+func (n *Node) Broken() (bool, string) {
+	return n.strand.broken.Load(), n.session.logs() + "/engine.log"
+}
+
+func versionError(who, theirs string) error {
+	return errs.New(errs.EVERSION, "%s is of raygo %s and the engine of raygo %s; install one of them again so that both are of the same version", who, theirs, version.Version)
+}

@@ -1,0 +1,327 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"raygo/engine/errs"
+	workerproc "raygo/engine/worker"
+
+	"golang.org/x/sys/unix"
+)
+
+// env is the surroundings of worker processes: a job's, with a runtime_env. Its processes are forked from one template.
+type env struct {
+	id       uint64
+	job      *job
+	spec     string // JSON text of the runtime_env; "" none
+	prestart int
+
+	template    Template
+	templates   []Template // earlier ones, kept while their children live
+	starting    int        // forked, and not yet reported so
+	toFork      int        // wanted, as soon as the template is ready
+	state       envState
+	failures    int
+	err         error // it cannot be had: what its tasks fail with
+	code        errs.Code
+	retired     bool
+	built       builtEnv
+	relaunching bool
+
+	idle    []*worker // the last one was used last
+	workers int
+}
+
+type envState uint8
+
+const (
+	envNew envState = iota
+	envBuilding
+	envStarting
+	envReady
+)
+
+type envKey struct {
+	job  uint32
+	spec string
+}
+
+func (n *Node) envFor(j *job, spec string) *env {
+	if spec == "{}" {
+		spec = ""
+	}
+	key := envKey{j.num, spec}
+	e := n.envs[key]
+	if e == nil {
+		n.lastEnv++
+		e = &env{id: n.lastEnv, job: j, spec: spec}
+		n.envs[key] = e
+	}
+	return e
+}
+
+// failure is what a task becomes whose environment cannot be had.
+func (e *env) failure(n *Node, t *taskState) *sysError {
+	return &sysError{Code: e.code, Message: fmt.Sprintf("%s cannot run: %v", n.describe(t), e.err)}
+}
+
+// startEnv does the next thing towards processes of the environment.
+func (n *Node) startEnv(e *env) {
+	if n.stopping || e.retired {
+		return
+	}
+	switch e.state {
+	case envNew:
+		e.state = envBuilding
+		if e.spec == "" {
+			n.launch(e, builtEnv{})
+			return
+		}
+		spec := e.spec
+		n.wg.Go(func() {
+			defer n.guard()
+			built, err := buildEnv(context.Background(), spec, filepath.Join(n.opts.TempDir, "raygo-envs"))
+			n.strand.post(func() {
+				if err != nil {
+					e.fail(n, errs.ERUNTIMEENV, fmt.Errorf("its runtime_env could not be built: %w", err))
+					return
+				}
+				n.launch(e, built)
+			})
+		})
+	case envReady:
+		for e.toFork > 0 && e.err == nil {
+			e.toFork--
+			n.forkWorker(e)
+		}
+	}
+}
+
+// builtEnv is what a runtime_env comes to.
+type builtEnv struct {
+	executable string
+	cwd        string
+	sysPath    []string
+	env        map[string]string
+}
+
+// launch starts the environment's template.
+func (n *Node) launch(e *env, b builtEnv) {
+	if n.stopping || e.retired {
+		return
+	}
+	e.built = b
+	h := e.job.hello
+	c := workerproc.Config{
+		Executable: n.opts.Executable, SysPath: append(slices.Clone(b.sysPath), h.SysPath...), Cwd: h.Cwd, MainPath: h.MainPath,
+		Env: map[string]string{}, Preload: slices.Sorted(maps.Keys(e.job.preload)), SessionDir: n.SessionDir(), Arena: n.store.File(),
+		WorkerIdle: n.opts.workerIdle(), Log: n.logFile,
+	}
+	if h.Executable != "" {
+		c.Executable = h.Executable
+	}
+	if b.executable != "" {
+		c.Executable = b.executable
+	}
+	if b.cwd != "" {
+		c.Cwd = b.cwd
+	}
+	maps.Copy(c.Env, n.opts.Env)
+	maps.Copy(c.Env, h.Env)
+	maps.Copy(c.Env, b.env)
+	c.Output = func(num uint64, pid int, r workerproc.Record) {
+		n.strand.post(func() { n.output(e, num, pid, r) })
+	}
+	if e.template == nil {
+		e.state = envStarting
+	}
+	handler := &launchHandler{n: n, e: e}
+	n.wg.Go(func() { // starting a process takes about a millisecond: not on the strand
+		defer n.guard()
+		t, err := n.opts.Launch(c, handler)
+		n.strand.post(func() {
+			handler.t = t
+			switch {
+			case err != nil && e.template != nil:
+				n.logf("a template with %v cannot be started: %v", c.Preload, err)
+			case err != nil:
+				e.trouble(n, fmt.Errorf("the template process (%s) cannot be started: %w", c.Executable, err))
+			case n.stopping || e.retired:
+				t.Close()
+			case handler.ready:
+				n.useTemplate(e, t)
+			}
+		})
+	})
+}
+
+// useTemplate has an environment's workers forked from a template that is ready, in place of an earlier one.
+func (n *Node) useTemplate(e *env, t Template) {
+	if n.stopping || e.retired {
+		n.wg.Go(t.Close)
+		return
+	}
+	if e.template != nil {
+		e.templates = append(e.templates, e.template)
+	}
+	e.template = t
+	n.dropOldTemplates(e)
+	n.envReady(e)
+}
+
+// dropOldTemplates ends earlier templates whose workers are gone.
+func (n *Node) dropOldTemplates(e *env) {
+	e.templates = slices.DeleteFunc(e.templates, func(t Template) bool {
+		for _, w := range n.workers {
+			if w.template == t {
+				return false
+			}
+		}
+		n.wg.Go(t.Close)
+		return true
+	})
+}
+
+func (n *Node) envReady(e *env) {
+	e.state, e.failures = envReady, 0
+	e.toFork = max(e.toFork, e.prestart-e.workers)
+	n.startEnv(e)
+	n.reschedule = true
+}
+
+// maxTemplateFailures is how often a template is started anew before its tasks fail.
+const maxTemplateFailures = 3
+
+// trouble notes a failure to start processes: once more, or the tasks that wait for them fail.
+func (e *env) trouble(n *Node, err error) {
+	e.template = nil
+	e.failures++
+	if e.failures >= maxTemplateFailures || errors.Is(err, os.ErrNotExist) {
+		e.fail(n, errs.EWORKERDIED, err)
+		return
+	}
+	e.state = envNew
+	n.startEnv(e)
+}
+
+func (e *env) fail(n *Node, code errs.Code, err error) {
+	e.err, e.code = err, code
+	n.logf("environment %d of job %d fails: %v", e.id, e.job.num, err)
+	n.failEnv(e)
+}
+
+// failEnv fails what waits for processes of an environment that cannot be had.
+func (n *Node) failEnv(e *env) {
+	for _, c := range slices.Clone(n.sched.Waiting()) {
+		if c.Data != e {
+			continue
+		}
+		for it := c.Pop(); it != nil; it = c.Pop() {
+			t := it.Value.(*taskState)
+			n.fail(t, e.failure(n, t))
+		}
+	}
+}
+
+// retireEnv lets the processes of an ended job go.
+func (n *Node) retireEnv(e *env) {
+	for len(e.idle) > 0 {
+		n.dismiss(e.idle[len(e.idle)-1])
+	}
+	if n.jobLives(e.job) {
+		return
+	}
+	e.retired = true
+	n.closeEnvWhenEmpty(e)
+}
+
+func (n *Node) closeEnvWhenEmpty(e *env) {
+	if !e.retired || e.workers > 0 || n.stopping {
+		return
+	}
+	delete(n.envs, envKey{e.job.num, e.spec})
+	for _, t := range append(e.templates, e.template) {
+		if t != nil {
+			n.wg.Go(t.Close)
+		}
+	}
+	e.templates, e.template = nil, nil
+}
+
+// launchHandler brings a template's news to the strand.
+type launchHandler struct {
+	n     *Node
+	e     *env
+	t     Template // strand
+	ready bool     // strand
+}
+
+// Ready says that the template can fork.
+func (h *launchHandler) Ready(*workerproc.Template, int) {
+	h.n.strand.post(func() {
+		h.ready = true
+		if h.t != nil {
+			h.n.useTemplate(h.e, h.t)
+		}
+	})
+}
+
+// Forked says which process a worker is.
+func (h *launchHandler) Forked(_ *workerproc.Template, num uint64, pid int) {
+	h.n.strand.post(func() { h.n.workerForked(h.e, num, pid) })
+}
+
+// Exited says that a child ended.
+func (h *launchHandler) Exited(_ *workerproc.Template, pid int, status unix.WaitStatus) {
+	h.n.strand.post(func() { h.n.workerExited(pid, status) })
+}
+
+// Gone says that the template itself ended.
+func (h *launchHandler) Gone(_ *workerproc.Template, err error) {
+	h.n.strand.post(func() {
+		if h.n.stopping || h.e.retired || (h.ready && h.e.template != h.t) {
+			return
+		}
+		if !h.ready && h.e.template != nil {
+			h.n.logf("a template that was to replace another ended: %v", err)
+			return
+		}
+		if err == nil {
+			err = errors.New("the template process ended")
+		}
+		h.e.trouble(h.n, fmt.Errorf("the template process ended: %w", err))
+	})
+}
+
+// learnModules notes which heavy modules a job's workers have imported. The next template imports them before it forks; present workers go on with
+// the one they came from.
+func (n *Node) learnModules(e *env, modules []string) {
+	fresh := false
+	for _, m := range modules {
+		if !e.job.preload[m] {
+			e.job.preload[m] = true
+			fresh = true
+		}
+	}
+	if !fresh || e.state != envReady || e.relaunching || n.stopping || e.retired {
+		return
+	}
+	e.relaunching = true
+	// Modules come in groups (torch and what it imports): wait for the rest.
+	n.after(relaunchAfter, func() {
+		e.relaunching = false
+		if e.state == envReady && e.err == nil && !n.stopping && !e.retired {
+			n.launch(e, e.built)
+		}
+	})
+}
+
+// relaunchAfter is how long the engine waits for further modules before it starts a template with them.
+const relaunchAfter = 2 * time.Second

@@ -1,0 +1,416 @@
+package engine
+
+import (
+	"slices"
+
+	"raygo/engine/errs"
+	"raygo/engine/wire"
+	"raygo/objectstore"
+)
+
+// unit is all that goes by one number: a task and its values, a put, an actor and its handle, a placement group and its readiness.
+// It is in n.units as long as its task runs or one of its objects lives.
+type unit struct {
+	num       uint64
+	job       *job
+	submitter *peer      // who made it, and is told of its values without asking
+	task      *taskState // until it has ended for good
+	gen       *generator
+	first     object // most units have one
+	more      map[uint32]*object
+	live      int // objects
+}
+
+type objectState uint8
+
+const (
+	absent objectState = iota // or freed
+	pending
+	inline
+	inArena
+	sysErr
+)
+
+// object is one value: held by processes, needed by tasks, by values that contain it and by templates. It goes when none of these is left.
+type object struct {
+	u       *unit
+	index   uint32
+	state   objectState
+	isError bool
+	needs   int32
+	holder  *peer // the usual one
+	holders []*peer
+	data    []byte             // inline, sysErr
+	entry   *objectstore.Entry // inArena
+	size    uint64
+	refs    []*object // it contains these
+	waiters []waiter
+	maker   *worker // an actor's process that put it: the value dies with that
+}
+
+// waiter is who is told when the value is there.
+type waiter struct {
+	t   *taskState
+	p   *peer
+	pin bool
+}
+
+func (o *object) oid() wire.OID { return wire.OID{Task: o.u.num, Index: o.index} }
+
+func (n *Node) unit(num uint64, j *job, submitter *peer) *unit {
+	u := &unit{num: num, job: j, submitter: submitter}
+	n.units[num] = u
+	return u
+}
+
+// object makes the object with the index.
+func (u *unit) object(index uint32) *object {
+	o := &u.first
+	if u.first.u != nil {
+		o = &object{}
+		if u.more == nil {
+			u.more = map[uint32]*object{}
+		}
+		u.more[index] = o
+	}
+	o.u, o.index, o.state = u, index, pending
+	u.live++
+	return o
+}
+
+func (u *unit) find(index uint32) *object {
+	if u.first.index == index && u.first.u != nil {
+		if u.first.state == absent {
+			return nil
+		}
+		return &u.first
+	}
+	return u.more[index]
+}
+
+// find returns a living object; nil when it is not there any more, or never was.
+func (n *Node) find(o wire.OID) *object {
+	u := n.units[o.Task]
+	if u == nil {
+		return nil
+	}
+	if found := u.find(o.Index); found != nil {
+		return found
+	}
+	if u.gen != nil && o.Index >= firstItem {
+		return u.object(o.Index) // an item that is not made yet; whoever asks is about to hold it or to wait for it
+	}
+	return nil
+}
+
+func (o *object) holds(p *peer) bool { return o.holder == p || slices.Contains(o.holders, p) }
+
+func (n *Node) hold(o *object, p *peer) {
+	if o.holds(p) {
+		return
+	}
+	if o.holder == nil {
+		o.holder = p
+	} else {
+		o.holders = append(o.holders, p)
+	}
+	if p.role == roleWorker {
+		if p.held == nil {
+			p.held = map[*object]struct{}{}
+		}
+		p.held[o] = struct{}{}
+	}
+}
+
+func (n *Node) letGo(o *object, p *peer) {
+	switch {
+	case o.holder == p:
+		o.holder = nil
+		if k := len(o.holders); k > 0 {
+			o.holder, o.holders = o.holders[k-1], o.holders[:k-1]
+		}
+	default:
+		i := slices.Index(o.holders, p)
+		if i < 0 {
+			return
+		}
+		o.holders = slices.Delete(o.holders, i, i+1)
+	}
+	if p.held != nil {
+		delete(p.held, o)
+	}
+	n.maybeFree(o)
+}
+
+func (n *Node) need(o *object) { o.needs++ }
+
+func (n *Node) unneed(o *object) {
+	o.needs--
+	n.maybeFree(o)
+}
+
+// dropHeld lets go of all that a process held.
+func (n *Node) dropHeld(p *peer) {
+	if p.role == roleWorker {
+		for o := range p.held {
+			n.letGo(o, p)
+		}
+		return
+	}
+	var held []*object // letting go changes the table
+	for _, u := range n.units {
+		if u.first.u != nil && u.first.holds(p) {
+			held = append(held, &u.first)
+		}
+		for _, o := range u.more {
+			if o.holds(p) {
+				held = append(held, o)
+			}
+		}
+	}
+	for _, o := range held {
+		n.letGo(o, p)
+	}
+}
+
+// maybeFree frees an object that nobody wants any more, and what that sets free in turn; in a loop, for chains may be long.
+func (n *Node) maybeFree(o *object) {
+	if o.needs > 0 || o.holder != nil || o.state == absent {
+		return
+	}
+	n.toFree = append(n.toFree, o)
+	if n.freeing {
+		return
+	}
+	n.freeing = true
+	for len(n.toFree) > 0 {
+		o := n.toFree[len(n.toFree)-1]
+		n.toFree = n.toFree[:len(n.toFree)-1]
+		if o.state != absent && o.needs == 0 && o.holder == nil {
+			n.free(o)
+		}
+	}
+	n.freeing = false
+}
+
+func (n *Node) free(o *object) {
+	u, waiters := o.u, o.waiters
+	if o.entry != nil {
+		n.store.Delete(o.entry)
+	}
+	if o.maker != nil {
+		delete(o.maker.puts, o)
+	}
+	for _, r := range o.refs {
+		n.unneed(r)
+	}
+	wasPending := o.state == pending
+	o.state = absent
+	o.data, o.entry, o.refs, o.waiters, o.maker = nil, nil, nil, nil, nil
+	if o != &u.first {
+		delete(u.more, o.index)
+	}
+	u.live--
+	for _, w := range waiters {
+		if w.p != nil {
+			n.sendFreed(w.p, wire.OID{Task: u.num, Index: o.index})
+		}
+	}
+	if o.index == 0 && !wasPending {
+		if a := n.actors[u.num]; a != nil && a.handle == o {
+			a.handle = nil
+			n.handlesGone(a)
+		}
+	}
+	n.maybeForget(u)
+}
+
+func (n *Node) maybeForget(u *unit) {
+	if u.live == 0 && u.task == nil && n.units[u.num] == u {
+		delete(n.units, u.num)
+	}
+}
+
+// value is what an object gets.
+type value struct {
+	state   objectState
+	isError bool
+	data    []byte // owned
+	entry   *objectstore.Entry
+	size    uint64
+	refs    []*object
+	maker   *worker
+}
+
+// take makes a value out of one that arrived in a frame. Space in the arena that the sender had created becomes the value's.
+func (n *Node) take(p *peer, task uint64, v wire.Value) (value, error) {
+	out := value{isError: v.IsError, size: v.Len}
+	switch v.Kind {
+	case wire.Arena:
+		oid := wire.OID{Task: task, Index: v.Index}
+		e := p.created[oid]
+		if e == nil {
+			return out, errs.New(errs.EINVAL, "object %v is said to be in the arena, where no space was made for it", oid)
+		}
+		if v.Len > uint64(e.Size()) {
+			return out, errs.New(errs.EINVAL, "object %v has %d bytes in a space of %d", oid, v.Len, e.Size())
+		}
+		delete(p.created, oid)
+		e.Seal()
+		out.state, out.entry = inArena, e
+	case wire.Inline:
+		out.state, out.data = inline, append([]byte(nil), v.Data...)
+	default:
+		out.state, out.data = sysErr, append([]byte(nil), v.Data...)
+	}
+	if k := v.Refs.Len(); k > 0 {
+		out.refs = make([]*object, 0, k)
+		for i := range k {
+			if o := n.find(v.Refs.At(i)); o != nil { // one that is gone shows itself to whoever asks for it
+				out.refs = append(out.refs, o)
+				n.need(o)
+			}
+		}
+	}
+	return out, nil
+}
+
+// discard drops a value that no object takes.
+func (n *Node) discard(v value) {
+	if v.entry != nil {
+		n.store.Delete(v.entry)
+	}
+	for _, r := range v.refs {
+		n.unneed(r)
+	}
+}
+
+// set gives an object its value and tells all who wait. o may be nil: then nobody wants it.
+func (n *Node) set(o *object, v value) {
+	if o == nil || o.state != pending {
+		n.discard(v)
+		return
+	}
+	o.state, o.isError, o.data, o.entry, o.size, o.refs = v.state, v.isError, v.data, v.entry, v.size, v.refs
+	if v.maker != nil {
+		o.maker = v.maker
+		v.maker.puts[o] = struct{}{}
+	}
+	told := o.u.submitter
+	if told != nil && !told.gone && o.index != 0 && o.index < o.u.pushed() && o.holds(told) {
+		n.sendObject(told, o, wire.NoOffset)
+	} else {
+		told = nil
+	}
+	waiters := o.waiters
+	o.waiters = nil
+	for _, w := range waiters {
+		switch {
+		case w.t != nil:
+			n.argReady(w.t)
+		case w.pin:
+			n.pinFor(w.p, o)
+		case w.p != told && !w.p.gone:
+			n.sendObject(w.p, o, wire.NoOffset)
+		}
+	}
+	n.maybeFree(o)
+}
+
+// pushed is the first index that is not sent to the submitter unasked: a generator's consumer asks for its items.
+func (u *unit) pushed() uint32 {
+	if u.gen != nil {
+		return firstItem
+	}
+	return ^uint32(0)
+}
+
+// lose replaces a value that cannot be had any more.
+func (n *Node) lose(o *object, e *sysError) {
+	if o.state == absent || o.state == pending {
+		return
+	}
+	if o.entry != nil {
+		n.store.Delete(o.entry)
+		o.entry = nil
+	}
+	for _, r := range o.refs {
+		n.unneed(r)
+	}
+	if o.maker != nil {
+		delete(o.maker.puts, o)
+	}
+	o.state, o.isError, o.refs, o.maker = sysErr, true, nil, nil
+	e.Object = []uint64{o.u.num, uint64(o.index)}
+	o.data = e.encode()
+	o.size = uint64(len(o.data))
+	for p := range n.holdersOf(o) {
+		n.sendObject(p, o, wire.NoOffset)
+	}
+}
+
+func (n *Node) holdersOf(o *object) func(func(*peer) bool) {
+	return func(yield func(*peer) bool) {
+		if o.holder != nil && !yield(o.holder) {
+			return
+		}
+		for _, p := range o.holders {
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// appendValue appends the object's value as it stands in OBJECT and EXEC.
+func (o *object) appendValue(b []byte, offset uint64) []byte {
+	switch o.state {
+	case inArena:
+		return wire.AppendValueHead(b, o.index, wire.Arena, o.isError, o.size, offset, 0)
+	case sysErr:
+		return wire.AppendValue(b, wire.Value{Index: o.index, Kind: wire.SysErr, IsError: true, Data: o.data})
+	}
+	return wire.AppendValue(b, wire.Value{Index: o.index, Kind: wire.Inline, IsError: o.isError, Data: o.data})
+}
+
+func (n *Node) sendObject(p *peer, o *object, offset uint64) {
+	if p.gone {
+		return
+	}
+	b := p.frame()
+	start := len(b)
+	b = wire.Begin(b, wire.Object, 0, o.u.num)
+	b = o.appendValue(b, offset)
+	p.done(wire.End(b, start))
+}
+
+func (n *Node) sendFreed(p *peer, oid wire.OID) {
+	if p.gone {
+		return
+	}
+	e := &sysError{
+		Code:    errs.EREFFREED,
+		Message: "object " + n.objectHex(oid) + " was already freed: every reference to it had been dropped; keep a reference for as long as the value is wanted",
+		Object:  []uint64{oid.Task, uint64(oid.Index)},
+	}
+	b := p.frame()
+	start := len(b)
+	b = wire.Begin(b, wire.Object, 0, oid.Task)
+	b = wire.AppendValue(b, wire.Value{Index: oid.Index, Kind: wire.SysErr, IsError: true, Data: e.encode()})
+	p.done(wire.End(b, start))
+}
+
+// subscribe sends an object's value as soon as it is there.
+func (n *Node) subscribe(p *peer, oid wire.OID, pin bool) {
+	o := n.find(oid)
+	switch {
+	case o == nil:
+		n.sendFreed(p, oid)
+	case o.state == pending:
+		o.waiters = append(o.waiters, waiter{p: p, pin: pin})
+	case pin:
+		n.pinFor(p, o)
+	default:
+		n.sendObject(p, o, wire.NoOffset)
+	}
+}

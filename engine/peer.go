@@ -1,0 +1,400 @@
+package engine
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"raygo/engine/wire"
+	"raygo/objectstore"
+
+	"golang.org/x/sys/unix"
+)
+
+// Roles of peers.
+const (
+	roleDriver = "driver"
+	roleClient = "client"
+	roleWorker = "worker"
+)
+
+// peer is a process at the other end of a connection. All fields but those of the reader belong to the strand.
+type peer struct {
+	n      *Node
+	num    uint32
+	role   string
+	job    *job
+	pid    int
+	worker *worker // whose process this is; also for peers that serve named functions
+	wants  bool    // logs
+
+	deliver func([]byte) // embedded
+	file    *os.File     // socket
+	fd      int
+	raw     syscall.RawConn
+
+	out       []byte
+	dirty     bool          // in n.dirty
+	writing   bool          // a goroutine writes what the socket did not take; out waits for it
+	passFD    int           // descriptor that rides on the next write; -1: none
+	lastWrite time.Duration // by n.now
+	flying    int           // frames sent that will be answered: as long as there are some, a flush is sure to come
+	fresh     int           // of these, since the last write
+
+	templates map[uint64]*template
+	recent    [64]*template        // by number, for the small ones
+	held      map[*object]struct{} // workers only: what dies with them; drivers' objects are found by walking through all
+	pins      map[wire.OID]*pinned
+	created   map[wire.OID]*objectstore.Entry // space given, not sealed
+	streams   map[uint64]*unit                // workers: generators whose items arrive
+	gone      bool
+	greeted   bool // HELLO was answered
+	tokens    chan struct{}
+}
+
+// pinned counts one peer's pins of one object in the arena.
+type pinned struct {
+	entry *objectstore.Entry
+	n     int
+}
+
+// Frames that wait for the strand are bounded per peer: a reader that has left this many buffers waits until one has been dealt with.
+const readAhead = 16
+
+// maxBacklog is what a process may leave unread before it counts as broken.
+const maxBacklog = 1 << 30
+
+func (n *Node) newPeer(role string) *peer {
+	n.lastPeer++
+	p := &peer{n: n, num: n.lastPeer, role: role, fd: -1, passFD: -1}
+	n.peers[p.num] = p
+	return p
+}
+
+// pollable makes a descriptor of ours out of a connection, non-blocking, so that the runtime's poller waits for it.
+func pollable(c syscall.Conn) (*os.File, int, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, -1, err
+	}
+	fd := -1
+	var dupErr error
+	if err := raw.Control(func(old uintptr) { fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 3) }); err != nil {
+		return nil, -1, err
+	}
+	if dupErr != nil {
+		return nil, -1, os.NewSyscallError("fcntl", dupErr)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, -1, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), "raygo-connection"), fd, nil
+}
+
+// connect gives a peer its socket, made by pollable, and starts its reader.
+func (p *peer) connect(file *os.File, fd int) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		return err
+	}
+	p.file, p.fd, p.raw = file, fd, raw
+	p.tokens = make(chan struct{}, readAhead)
+	p.n.registerFD(fd, true)
+	p.n.wg.Go(func() { p.read(file) })
+	return nil
+}
+
+// read is the goroutine that reads a socket. Whole frames go to the strand in the buffer they were read into.
+func (p *peer) read(file *os.File) {
+	defer p.n.guard()
+	buf := takeBuffer(0)
+	filled := 0
+	var failure error
+	for {
+		k, err := file.Read(buf.b[filled:])
+		filled += k
+		if err != nil {
+			failure = err
+			break
+		}
+		whole, next, err := wire.Whole(buf.b[:filled])
+		if err != nil {
+			failure = err
+			break
+		}
+		if whole == 0 {
+			if next > len(buf.b) {
+				bigger := takeBuffer(next)
+				copy(bigger.b, buf.b[:filled])
+				buf.give()
+				buf = bigger
+			}
+			continue
+		}
+		// The strand may keep the buffer, so what follows the last whole frame moves on.
+		rest := takeBuffer(max(next, filled-whole))
+		copy(rest.b, buf.b[whole:filled])
+		filled -= whole
+		st := step{p: p, in: buf.b[:whole], buf: buf}
+		p.tokens <- struct{}{}
+		if !p.n.strand.do(st, nil, false) {
+			break
+		}
+		buf = rest
+	}
+	p.n.strand.post(func() { p.n.dropPeer(p, failure) })
+}
+
+// inBuffer is a buffer frames are read into.
+type inBuffer struct{ b []byte }
+
+const bufferSize = 64 << 10
+
+var buffers sync.Pool
+
+func takeBuffer(size int) *inBuffer {
+	if size <= bufferSize {
+		if b, ok := buffers.Get().(*inBuffer); ok {
+			return b
+		}
+		size = bufferSize
+	}
+	return &inBuffer{make([]byte, size)}
+}
+
+func (b *inBuffer) give() {
+	if len(b.b) == bufferSize {
+		buffers.Put(b)
+	}
+}
+
+// Writing. Frames are appended to p.out; at the end of a round every dirty peer is flushed.
+
+// frame returns the buffer to append a frame to; done must follow.
+func (p *peer) frame() []byte { return p.out }
+
+func (p *peer) done(b []byte) {
+	p.out = b
+	if !p.dirty {
+		p.dirty = true
+		p.n.dirty = append(p.n.dirty, p)
+	}
+}
+
+func (p *peer) send(t wire.Type, flags uint16, id uint64, payload []byte) {
+	if !p.gone {
+		p.done(wire.AppendFrame(p.frame(), t, flags, id, payload))
+	}
+}
+
+// A burst of calls to a busy process would be a system call each. While answers are due from a process, and it was written to a moment ago, its
+// frames wait for more of them: its next answer starts a round that sends them, and a timer is there for the case that it takes long.
+const (
+	lazyTime  = 100 * time.Microsecond
+	lazyBytes = 16 << 10
+)
+
+func (p *peer) mayWait() bool {
+	return p.flying > p.fresh && len(p.out) < lazyBytes && p.n.now-p.lastWrite < lazyTime
+}
+
+// flushAll ends a round.
+func (n *Node) flushAll(captured bool) {
+	if len(n.dirty) == 0 {
+		return
+	}
+	keep := n.dirty[:0]
+	for _, p := range n.dirty {
+		if captured && p.fd >= 0 && p.mayWait() {
+			keep = append(keep, p)
+			continue
+		}
+		p.dirty = false
+		p.flush()
+	}
+	clear(n.dirty[len(keep):])
+	n.dirty = keep
+	if len(keep) > 0 && !n.lazyArmed {
+		n.lazyArmed = true
+		n.lazyTimer.Reset(lazyTime)
+	}
+}
+
+func (p *peer) flush() {
+	if p.gone || p.writing || len(p.out) == 0 {
+		return
+	}
+	if p.deliver != nil {
+		p.deliver(p.out)
+		p.reuse()
+		return
+	}
+	p.lastWrite, p.fresh = p.n.now, 0
+	k, err := p.write(p.out)
+	switch {
+	case err != nil:
+		p.n.strand.post(func() { p.n.dropPeer(p, err) })
+	case k < len(p.out):
+		rest := p.out[k:]
+		p.out = nil
+		p.writing = true
+		p.n.wg.Go(func() { p.writeRest(rest) })
+	default:
+		p.reuse()
+	}
+}
+
+func (p *peer) reuse() {
+	if cap(p.out) > 1<<20 {
+		p.out = nil
+	} else {
+		p.out = p.out[:0]
+	}
+}
+
+// write takes what the socket takes at once.
+func (p *peer) write(b []byte) (done int, err error) {
+	for done < len(b) {
+		var k int
+		if p.passFD >= 0 {
+			k, err = unix.SendmsgN(p.fd, b[done:], unix.UnixRights(p.passFD), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		} else {
+			k, err = sendNow(p.fd, b[done:])
+		}
+		if err == unix.EINTR {
+			continue
+		}
+		if err == unix.EAGAIN {
+			return done, nil
+		}
+		if err != nil {
+			return done, os.NewSyscallError("send", err)
+		}
+		p.passFD = -1
+		done += k
+	}
+	return done, nil
+}
+
+// sendNow is a send that never blocks, so the scheduler need not know of it.
+func sendNow(fd int, b []byte) (int, error) {
+	k, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(k), nil
+}
+
+// writeRest writes what did not fit into the socket, as room comes. Until it has, the strand leaves the socket alone.
+func (p *peer) writeRest(b []byte) {
+	defer p.n.guard()
+	var failure error
+	err := p.raw.Write(func(uintptr) bool {
+		k, err := p.write(b)
+		b, failure = b[k:], err
+		return err != nil || len(b) == 0
+	})
+	if failure == nil {
+		failure = err
+	}
+	p.n.strand.post(func() {
+		p.writing = false
+		if failure != nil {
+			p.n.dropPeer(p, failure)
+			return
+		}
+		if p.gone {
+			p.closeFile()
+			return
+		}
+		p.done(p.out)
+	})
+}
+
+func (p *peer) closeFile() {
+	if p.file == nil || p.writing {
+		return
+	}
+	p.n.registerFD(p.fd, false)
+	p.file.Close()
+	p.file, p.fd = nil, -1
+}
+
+// dropPeer ends a connection: what the process held, pinned and created goes.
+func (n *Node) dropPeer(p *peer, why error) {
+	if p.gone {
+		return
+	}
+	p.gone = true
+	p.out = nil
+	delete(n.peers, p.num)
+	if p.file != nil {
+		// The reader may be in Read, and a writer waiting: shutdown wakes both. The descriptor itself is closed when no writer is left.
+		unix.Shutdown(p.fd, unix.SHUT_RDWR)
+		p.closeFile()
+	}
+	n.dropPins(p)
+	for oid, e := range p.created {
+		delete(p.created, oid)
+		n.store.Delete(e)
+	}
+	if w := p.worker; w != nil {
+		n.workerGone(w)
+	}
+	n.dropHeld(p)
+	if p.role != roleWorker && p.job != nil {
+		n.driverGone(p)
+	}
+	_ = why
+}
+
+// refuse ends a connection because of what came over it.
+func (n *Node) refuse(p *peer, err error) {
+	n.logf("connection %d (%s, pid %d) ends: %v", p.num, p.role, p.pid, err)
+	n.dropPeer(p, err)
+}
+
+// pidOf asks the kernel who is at the other end.
+func pidOf(fd int) (pid int, err error) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, os.NewSyscallError("getsockopt", err)
+	}
+	return int(cred.Pid), nil
+}
+
+// accept takes connections of other programs in until the listener is closed.
+func (n *Node) accept(l net.Listener) {
+	defer n.guard()
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		c, ok := conn.(syscall.Conn)
+		if !ok {
+			conn.Close()
+			continue
+		}
+		file, fd, err := pollable(c)
+		conn.Close()
+		n.strand.post(func() {
+			if err != nil {
+				n.logf("a connection could not be set up: %v", err)
+				return
+			}
+			p := n.newPeer("")
+			if err := p.connect(file, fd); err != nil {
+				n.refuse(p, err)
+			} else if p.pid, err = pidOf(fd); err != nil {
+				n.refuse(p, fmt.Errorf("who is it: %w", err))
+			}
+		})
+	}
+}

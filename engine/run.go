@@ -1,0 +1,454 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"raygo/engine/actor"
+	"raygo/engine/errs"
+	"raygo/engine/schedule"
+	"raygo/engine/task"
+	"raygo/engine/wire"
+)
+
+// dispatch lets start what may: placement groups, then tasks and actors for which resources and a process are free.
+func (n *Node) dispatch() {
+	n.reschedule = false
+	if n.stopping {
+		return
+	}
+	for n.sched.PendingGroups() {
+		g := n.sched.PlaceGroup(n.now)
+		if g == nil {
+			break
+		}
+		n.groupPlaced(g)
+	}
+	n.wanting = n.wanting[:0]
+	for {
+		c, lease := n.sched.Grant(n.now, n.hasWorker)
+		if lease == nil {
+			break
+		}
+		t := c.Pop().Value.(*taskState)
+		w := t.t.env.takeIdle()
+		n.lease(w, c, lease)
+		n.assign(w, t)
+	}
+	n.grow()
+	n.watchPrefetched()
+}
+
+// hasWorker says whether an idle process is there for a class; if not, notes that one is wanted.
+func (n *Node) hasWorker(c *schedule.Class) bool {
+	e := c.Data.(*env)
+	if len(e.idle) > 0 {
+		return true
+	}
+	n.wanting = append(n.wanting, c)
+	return false
+}
+
+func (n *Node) lease(w *worker, c *schedule.Class, l *schedule.Lease) {
+	w.class, w.lease = c, l
+}
+
+func (n *Node) unlease(w *worker) {
+	if w.lease != nil {
+		n.sched.Release(w.class, w.lease)
+		w.class, w.lease = nil, nil
+		n.reschedule = true
+	}
+}
+
+// assign gives a task, and with it the lease, to a process.
+func (n *Node) assign(w *worker, t *taskState) {
+	if t.flags&wire.FlagActorCreate != 0 {
+		n.actorPlaced(t.actor, w)
+		n.sched.Settle(w.class, w.lease)
+	}
+	n.deliver(w, t)
+}
+
+// refillWorkers looks at the processes whose tasks have ended: each goes on with its class's queue, or gives its lease back.
+func (n *Node) refillWorkers() {
+	todo := n.refill
+	n.refill = n.refill[:0]
+	for _, w := range todo {
+		w.inRefill = false
+		if w.dead || w.actor != nil || w.lease == nil {
+			continue
+		}
+		if w.retiring {
+			if w.ntasks == 0 {
+				n.dismiss(w)
+			}
+			continue
+		}
+		if n.sched.MayKeep(w.class, w.lease) {
+			n.more(w)
+		}
+		if w.ntasks == 0 {
+			n.unlease(w)
+			n.becomeIdle(w)
+		}
+	}
+}
+
+// more sends a process further tasks of its class: one, or several ahead when they are known to be short and to bear running twice.
+func (n *Node) more(w *worker) {
+	head := w.class.Head().Value.(*taskState)
+	want := 1
+	if head.t.MaxRetries != 0 && head.t.MaxCalls == 0 && !head.t.Streaming && w.nblocked == 0 {
+		want = schedule.Ahead(head.t.mean.Get(), w.class.Len()+w.ntasks, w.class.Leases)
+	}
+	if w.ntasks > want/2 {
+		return
+	}
+	for w.ntasks < want {
+		it := w.class.Head()
+		if it == nil {
+			return
+		}
+		t := it.Value.(*taskState)
+		if t.t != head.t {
+			if w.ntasks > 0 {
+				return
+			}
+		}
+		w.class.Pop()
+		n.deliver(w, t)
+	}
+}
+
+// deliver sends a task to a process; after those whose arguments still come from disk.
+func (n *Node) deliver(w *worker, t *taskState) {
+	t.w = w
+	t.sent = n.now
+	t.state = task.Sent
+	n.giveTo(w, t)
+	if t == w.first || w.actor != nil {
+		n.begin(t)
+	}
+	if len(w.held) == 0 && resident(t) {
+		n.exec(w, t)
+		return
+	}
+	w.held = append(w.held, t)
+	n.fetch(w, t)
+}
+
+// begin notes that a task is the one that its process works at.
+func (n *Node) begin(t *taskState) {
+	t.state = task.Running
+	t.started = n.now
+}
+
+func resident(t *taskState) bool {
+	for _, o := range t.top() {
+		if o.state == inArena && !o.entry.InArena() {
+			return false
+		}
+	}
+	return true
+}
+
+// fetch brings a task's arguments back from disk. The pins it takes last until exec has taken those of the process.
+func (n *Node) fetch(w *worker, t *taskState) {
+	attempt := t.attempt
+	t.fetching = 1
+	for _, o := range t.top() {
+		if o.state != inArena {
+			continue
+		}
+		t.fetching++
+		e := o.entry
+		n.store.Pin(e, func(_ int64, err error) {
+			if t.w != w || t.attempt != attempt {
+				if err == nil {
+					n.store.Unpin(e)
+				}
+				return
+			}
+			if err != nil {
+				code, text := storeError(err)
+				t.stop = &sysError{Code: code, Message: fmt.Sprintf("%s cannot run: its argument %s cannot be brought back: %s", n.describe(t), n.objectHex(o.oid()), text)}
+			} else {
+				t.fetched = append(t.fetched, e)
+			}
+			n.fetchedOne(w, t)
+		})
+	}
+	n.fetchedOne(w, t)
+}
+
+// fetchedOne sends the tasks at the head of the line whose arguments are all there.
+func (n *Node) fetchedOne(w *worker, t *taskState) {
+	t.fetching--
+	for len(w.held) > 0 && w.held[0].fetching == 0 {
+		t := w.held[0]
+		w.held = w.held[1:]
+		if e := t.stop; e != nil {
+			n.unassign(t)
+			n.fail(t, e)
+			continue
+		}
+		n.exec(w, t)
+		n.dropFetched(t)
+	}
+}
+
+func (n *Node) dropFetched(t *taskState) {
+	for _, e := range t.fetched {
+		n.store.Unpin(e)
+	}
+	t.fetched = nil
+}
+
+// unassign takes a task away from a process that has not been sent it, or has answered.
+func (n *Node) unassign(t *taskState) {
+	w := t.w
+	n.takeFrom(w, t)
+	if t.service != nil {
+		n.namedEnded(t)
+		return
+	}
+	if w.actor == nil {
+		if w.first != nil && w.first.state == task.Sent {
+			n.begin(w.first)
+		}
+		n.wantsMore(w)
+	}
+}
+
+func (n *Node) wantsMore(w *worker) {
+	if !w.inRefill {
+		w.inRefill = true
+		n.refill = append(n.refill, w)
+	}
+}
+
+// exec writes RG_EXEC.
+func (n *Node) exec(w *worker, t *taskState) {
+	p := w.peer
+	if !w.learn(t.t) {
+		p.send(wire.TemplateDef, 0, uint64(t.t.num), t.t.raw)
+	}
+	x := wire.ExecFrame{
+		Template: t.t.num, NReturns: t.nreturns, Parent: t.parent, NTop: uint32(t.ntop), Attempt: t.attempt, Args: t.args, RetriesLeft: uint32(t.retries),
+	}
+	if t.retries == actor.Unlimited {
+		x.RetriesLeft = ^uint32(0)
+	}
+	if t.actor != nil {
+		x.Actor = t.actor.id
+	}
+	flags := t.flags & (wire.FlagActorCall | wire.FlagActorCreate | wire.FlagStreaming)
+	if w.lease != nil {
+		if x.Context = n.execContext(w, t); x.Context != nil {
+			flags |= wire.FlagHasContext
+		}
+	}
+	b := p.frame()
+	start := len(b)
+	b = wire.Begin(b, wire.Exec, flags, t.id)
+	b = wire.AppendExecHead(b, &x)
+	for _, o := range t.top() {
+		b = wire.AppendOID(b, o.oid())
+		offset := uint64(wire.NoOffset)
+		if o.state == inArena {
+			n.store.Pin(o.entry, func(off int64, _ error) { offset = uint64(off) }) // at once: it is resident
+			n.notePin(p, o.oid(), o.entry)
+		}
+		b = o.appendValue(b, offset)
+	}
+	b = append(b, x.Args...)
+	b = wire.Pad(b, start)
+	b = append(b, x.Context...)
+	p.done(wire.End(b, start))
+	p.flying++
+	p.fresh++
+	if k := t.t.MaxCalls; k > 0 {
+		if w.calls == nil {
+			w.calls = map[*template]int{}
+		}
+		if w.calls[t.t]++; w.calls[t.t] >= k {
+			w.retiring = true
+		}
+	}
+}
+
+// execContext says what the template does not: which GPUs, and which bundle.
+func (n *Node) execContext(w *worker, t *taskState) []byte {
+	shares := w.lease.GPUs()
+	if len(shares) == 0 && t.t.group == 0 {
+		return nil
+	}
+	m := map[string]any{"name": t.t.Name, "resources": w.lease.Resources().Floats()}
+	if len(shares) > 0 {
+		gpus := make([]string, len(shares))
+		for i, s := range shares {
+			gpus[i] = n.opts.GPUIDs[s.Index]
+		}
+		m["gpus"] = gpus
+	}
+	if g := n.sched.Group(t.t.group); g != nil {
+		m["pg"], m["capture"] = g.ID, t.t.Strategy.Capture
+		for i := range g.Bundles {
+			if g.State == schedule.Placed && w.lease.InPool(g.Pool(i)) {
+				m["bundle"] = i
+			}
+		}
+	}
+	return pack(m)
+}
+
+// result is RG_RESULT.
+func (n *Node) result(p *peer, num uint64, r *wire.ResultFrame) error {
+	var t *taskState
+	if u := n.units[num]; u != nil {
+		t = u.task
+	}
+	w := p.worker
+	if t == nil || w == nil || t.w != w || t.attempt != r.Attempt {
+		return n.discardResult(p, num, r)
+	}
+	p.flying--
+	w.progress = n.now
+	if t.actor == nil || t.flags&wire.FlagActorCreate == 0 {
+		t.t.mean.Add(r.ExecNS)
+	}
+	if ran := time.Duration(r.ExecNS); ran < n.now-t.sent {
+		t.started = n.now - ran
+	}
+	n.unassign(t)
+	if w.waits != nil {
+		n.unblocked(p, num) // a task that ended waits for nothing
+	}
+	switch r.Status {
+	case wire.StatusRetry:
+		if t.retries != 0 && t.stop == nil && (t.actor == nil || t.actor.State == actor.Alive) {
+			if err := n.discardResult(p, num, r); err != nil {
+				return err
+			}
+			n.retry(t, true)
+			return nil
+		}
+	case wire.StatusCanceled:
+		if err := n.discardResult(p, num, r); err != nil {
+			return err
+		}
+		e := t.stop
+		if e == nil {
+			e = &sysError{Code: errs.ECANCELED, Message: n.describe(t) + " was cancelled"}
+		}
+		n.fail(t, e)
+		return nil
+	case wire.StatusExitActor:
+		return n.actorExits(p, t, r)
+	}
+	state, code := task.Finished, errs.OK
+	if r.Status != wire.StatusOK {
+		state, code = task.Failed, errs.ETASK
+	}
+	if t.flags&wire.FlagActorCreate != 0 {
+		return n.actorCreated(p, t, r)
+	}
+	var last value
+	in := r.Values
+	for range r.NValues {
+		var v wire.Value
+		var err error
+		if v, in, err = wire.TakeValue(in); err != nil {
+			return err
+		}
+		val, err := n.take(p, num, v)
+		if err != nil {
+			return err
+		}
+		if state == task.Failed {
+			last = value{state: val.state, isError: true, data: val.data, size: val.size}
+		}
+		n.set(t.u.find(v.Index), val)
+	}
+	var rest func(*object) value
+	if state == task.Failed && r.NValues > 0 && last.state != inArena {
+		rest = func(*object) value { return last } // one error stands for all values
+	}
+	n.finish(t, state, code, "", rest)
+	return nil
+}
+
+// discardResult drops the values of a result that nobody takes.
+func (n *Node) discardResult(p *peer, num uint64, r *wire.ResultFrame) error {
+	in := r.Values
+	for range r.NValues {
+		v, rest, err := wire.TakeValue(in)
+		if err != nil {
+			return err
+		}
+		in = rest
+		if v.Kind == wire.Arena {
+			n.abort(p, wire.OID{Task: num, Index: v.Index})
+		}
+	}
+	return nil
+}
+
+// returned is RG_RETURN: tasks that a process had been sent and has not begun.
+func (n *Node) returned(p *peer, nums []uint64) {
+	w := p.worker
+	if w == nil {
+		return
+	}
+	w.recalled = false
+	for _, num := range nums {
+		u := n.units[num]
+		if u == nil || u.task == nil || u.task.w != w {
+			continue
+		}
+		t := u.task
+		p.flying--
+		n.unassign(t)
+		if t.stop != nil {
+			n.fail(t, t.stop)
+			continue
+		}
+		if k := t.t.MaxCalls; k > 0 && w.calls[t.t] > 0 {
+			w.calls[t.t]--
+		}
+		n.again(t)
+	}
+	n.reschedule = true
+}
+
+// Tasks sent ahead may be stuck behind one that turned out long. As soon as something could run them elsewhere, they are called back.
+const recallAfter = 2 * time.Millisecond
+
+func (n *Node) watchPrefetched() {
+	if n.ahead == 0 {
+		return
+	}
+	waits := false
+	for _, w := range n.workers {
+		if w.ntasks < 2 || w.actor != nil || w.recalled || w.class == nil || w.dead {
+			continue
+		}
+		if w.class.Len() > 0 || !n.sched.Fits(w.class) {
+			continue
+		}
+		if n.now-max(w.progress, w.first.started) < recallAfter {
+			waits = true
+			continue
+		}
+		w.recalled = true
+		w.peer.send(wire.Recall, 0, 0, nil)
+	}
+	if waits && !n.recallArmed {
+		n.recallArmed = true
+		n.after(recallAfter, func() {
+			n.recallArmed = false
+			n.watchPrefetched()
+		})
+	}
+}

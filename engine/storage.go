@@ -1,0 +1,167 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"raygo/engine/errs"
+	"raygo/engine/wire"
+	"raygo/objectstore"
+)
+
+// storeError gives an error of the store its code. Its text has both sizes already.
+func storeError(err error) (errs.Code, string) {
+	switch {
+	case errors.Is(err, objectstore.ErrFull):
+		return errs.ESTOREFULL, err.Error()
+	case errors.Is(err, objectstore.ErrDisk):
+		return errs.EOUTOFDISK, err.Error()
+	case errors.Is(err, objectstore.ErrClosed):
+		return errs.ESHUTDOWN, err.Error()
+	}
+	return errs.EOBJECTLOST, err.Error()
+}
+
+// storeIsTight is told of requests for room that wait long.
+func (n *Node) storeIsTight(w objectstore.Waiting) {
+	n.warn(nil, fmt.Sprintf("The object store is full: %s (%d bytes) waits for room since %.0f s. %s", w.Label, w.Size, w.For.Seconds(), w.Holdings))
+}
+
+// create answers RG_CREATE, perhaps only when room has been made.
+func (n *Node) create(p *peer, num uint64, c wire.CreateFrame) error {
+	oid := wire.OID{Task: num, Index: c.Index}
+	if p.created[oid] != nil {
+		return errs.New(errs.EINVAL, "space for object %v was made before", oid)
+	}
+	answer := func(e *objectstore.Entry, err error) {
+		if p.gone {
+			if e != nil {
+				n.store.Delete(e)
+			}
+			return
+		}
+		r := wire.CreatedFrame{Index: c.Index}
+		if err != nil {
+			code, text := storeError(err)
+			r.Status, r.Message = uint32(code), text
+		} else {
+			if p.created == nil {
+				p.created = map[wire.OID]*objectstore.Entry{}
+			}
+			p.created[oid] = e
+			r.Offset = uint64(e.Offset())
+		}
+		p.done(wire.AppendCreated(p.frame(), num, r))
+	}
+	size := int64(min(c.Size, math.MaxInt64)) // the store says why a size is too much
+	n.store.Create(size, n.labelOf(p, oid), answer)
+	return nil
+}
+
+// labelOf says for the store's own messages what an object is.
+func (n *Node) labelOf(p *peer, oid wire.OID) string {
+	if u := n.units[oid.Task]; u != nil && u.task != nil {
+		return fmt.Sprintf("value %d of task %s", oid.Index, u.task.t.Name)
+	}
+	return fmt.Sprintf("an object put by the %s with pid %d", p.role, p.pid)
+}
+
+func (n *Node) abort(p *peer, oid wire.OID) {
+	if e := p.created[oid]; e != nil {
+		delete(p.created, oid)
+		n.store.Delete(e)
+	}
+}
+
+// put makes an object of a value that arrived: RG_PUT and RG_SEAL.
+func (n *Node) put(p *peer, num uint64, v wire.Value) error {
+	if u := n.units[num]; u != nil && u.task != nil {
+		// SEAL ahead of the task's own RESULT or ITEM only says that the bytes are there; the value comes with those.
+		return nil
+	}
+	if n.units[num] != nil && v.Index == 0 {
+		return errs.New(errs.EINVAL, "number %x was used before", num)
+	}
+	if v.Index != 0 {
+		return errs.New(errs.EINVAL, "object %x.%d belongs to a task that does not run", num, v.Index)
+	}
+	val, err := n.take(p, num, v)
+	if err != nil {
+		return err
+	}
+	if p.worker != nil && p.worker.actor != nil {
+		val.maker = p.worker
+	}
+	u := n.unit(num, p.job, p)
+	o := u.object(0)
+	n.hold(o, p)
+	n.set(o, val)
+	return nil
+}
+
+// pinFor sends an object with its place, one pin more for the peer. What was spilled comes back first.
+func (n *Node) pinFor(p *peer, o *object) {
+	if p.gone {
+		return
+	}
+	if o.state != inArena {
+		n.sendObject(p, o, wire.NoOffset)
+		return
+	}
+	n.need(o) // it must not be freed while it is restored
+	entry := o.entry
+	n.store.Pin(entry, func(off int64, err error) {
+		switch {
+		case err != nil:
+			code, text := storeError(err)
+			e := &sysError{Code: code, Message: fmt.Sprintf("object %s cannot be brought back: %s", n.objectHex(o.oid()), text), Object: []uint64{o.u.num, uint64(o.index)}}
+			if !p.gone {
+				b := p.frame()
+				start := len(b)
+				b = wire.Begin(b, wire.Object, 0, o.u.num)
+				b = wire.AppendValue(b, wire.Value{Index: o.index, Kind: wire.SysErr, IsError: true, Data: e.encode()})
+				p.done(wire.End(b, start))
+			}
+		case p.gone:
+			n.store.Unpin(entry)
+		default:
+			n.notePin(p, o.oid(), entry)
+			n.sendObject(p, o, uint64(off))
+		}
+		n.unneed(o)
+	})
+}
+
+func (n *Node) notePin(p *peer, oid wire.OID, e *objectstore.Entry) {
+	if p.pins == nil {
+		p.pins = map[wire.OID]*pinned{}
+	}
+	k := p.pins[oid]
+	if k == nil {
+		k = &pinned{entry: e}
+		p.pins[oid] = k
+	}
+	k.n++
+}
+
+func (n *Node) unpin(p *peer, oid wire.OID) {
+	k := p.pins[oid]
+	if k == nil {
+		return
+	}
+	k.n--
+	n.store.Unpin(k.entry)
+	if k.n == 0 {
+		delete(p.pins, oid)
+	}
+}
+
+func (n *Node) dropPins(p *peer) {
+	for _, k := range p.pins {
+		for range k.n {
+			n.store.Unpin(k.entry)
+		}
+	}
+	p.pins = nil
+}

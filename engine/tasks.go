@@ -1,0 +1,339 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"raygo/engine/actor"
+	"raygo/engine/errs"
+	"raygo/engine/schedule"
+	"raygo/engine/task"
+	"raygo/engine/wire"
+	"raygo/objectstore"
+)
+
+// taskState is a task from its SUBMIT until it has ended for good.
+//
+//	submit → (arguments) → queued → sent → running → finished
+//	                         ↑_______________|  worker died or exception, with retries left
+type taskState struct {
+	item schedule.Item // its place in a class's queue
+	call actor.Call    // its place in a mailbox
+
+	id       uint64
+	t        *template
+	u        *unit
+	job      *job
+	actor    *actorState // whose call or creation this is
+	parent   uint64
+	flags    uint16
+	state    task.State
+	detached bool // started, at whatever remove, by a detached actor: the end of its job does not end it
+	nreturns uint32
+	attempt  uint32
+	retries  int // left; actor.Unlimited: without end
+	args     []byte
+	deps     []*object // the first ntop are arguments, the others stand inside arguments
+	ntop     int
+	waiting  int      // arguments that are not there yet
+	gone     wire.OID // an argument that was freed before the task came
+	hasGone  bool
+
+	w            *worker  // where it was sent
+	service      *service // of a named function
+	lastWorker   *worker
+	wprev, wnext *taskState
+	fetching     int                  // arguments that are being brought back from disk
+	fetched      []*objectstore.Entry // and are back, pinned until the task is sent
+	stop         *sysError            // it was cancelled or its job ended: what its values become
+
+	created time.Duration
+	sent    time.Duration
+	started time.Duration
+}
+
+// submit takes a task in.
+func (n *Node) submit(p *peer, h wire.Header, s *wire.SubmitFrame) error {
+	if h.ID == 0 || n.units[h.ID] != nil {
+		return errs.New(errs.EINVAL, "task number %x was used before", h.ID)
+	}
+	tmpl := p.template(s.Template)
+	if tmpl == nil {
+		return errs.New(errs.EINVAL, "task %x names template %d, which was not sent", h.ID, s.Template)
+	}
+	u := n.unit(h.ID, p.job, p)
+	t := &taskState{
+		id: h.ID, t: tmpl, u: u, job: p.job, parent: s.Parent, flags: h.Flags, nreturns: s.NReturns, retries: tmpl.MaxRetries,
+		ntop: s.Top.Len(), created: n.now, detached: p.detached(),
+	}
+	u.task = t
+	t.item.Value, t.call.Value = t, t
+	if len(s.Args) > 0 {
+		t.args = append([]byte(nil), s.Args...)
+	}
+	switch {
+	case h.Flags&wire.FlagActorCreate != 0:
+		t.nreturns = 0
+	case h.Flags&wire.FlagStreaming != 0:
+		t.nreturns = 1
+		u.gen = newGenerator(t)
+		fallthrough
+	default:
+		if t.nreturns > maxReturns {
+			return errs.New(errs.EINVAL, "task %x asks for %d values; the most are %d", h.ID, t.nreturns, maxReturns)
+		}
+		for i := range t.nreturns {
+			n.hold(u.object(i+1), p)
+		}
+	}
+	n.takeDeps(t, s)
+	n.counts.submitted++
+	switch {
+	case h.Flags&wire.FlagActorCreate != 0:
+		return n.submitActor(p, t)
+	case h.Flags&wire.FlagActorCall != 0:
+		n.submitCall(t, s.Actor)
+	case t.waiting == 0:
+		n.argsReady(t)
+	}
+	return nil
+}
+
+const maxReturns = 1 << 20
+
+// detached says whether what the process starts outlives its job.
+func (p *peer) detached() bool {
+	w := p.worker
+	if w == nil {
+		return false
+	}
+	if w.actor != nil {
+		return w.actor.detached
+	}
+	return w.first != nil && w.first.detached
+}
+
+// takeDeps makes the task need its references and wait for those that are arguments.
+func (n *Node) takeDeps(t *taskState, s *wire.SubmitFrame) {
+	top, nested := s.Top.Len(), s.Nested.Len()
+	if top+nested == 0 {
+		return
+	}
+	t.deps = make([]*object, 0, top+nested)
+	t.ntop = 0
+	for i := range top {
+		oid := s.Top.At(i)
+		o := n.find(oid)
+		if o == nil {
+			t.gone, t.hasGone = oid, true
+			continue
+		}
+		n.need(o)
+		t.deps = append(t.deps, o)
+		t.ntop++
+		if o.state == pending {
+			o.waiters = append(o.waiters, waiter{t: t})
+			t.waiting++
+		}
+	}
+	for i := range nested {
+		if o := n.find(s.Nested.At(i)); o != nil {
+			n.need(o)
+			t.deps = append(t.deps, o)
+		}
+	}
+}
+
+func (t *taskState) top() []*object { return t.deps[:t.ntop] }
+
+// argReady is called for every argument that a task waited for.
+func (n *Node) argReady(t *taskState) {
+	t.waiting--
+	if t.waiting == 0 && t.u.task == t && t.state == task.WaitingForArgs {
+		n.argsReady(t)
+	}
+}
+
+// argsReady puts a task whose arguments are all there into its queue, or ends it when one of them is an error.
+func (n *Node) argsReady(t *taskState) {
+	if t.hasGone {
+		n.fail(t, &sysError{Code: errs.EREFFREED, Message: fmt.Sprintf("%s cannot run: its argument %s was already freed", n.describe(t), n.objectHex(t.gone))})
+		return
+	}
+	for _, o := range t.top() {
+		if o.isError {
+			n.inherit(t, o)
+			return
+		}
+	}
+	t.state = task.Queued
+	n.queue(t)
+}
+
+// queue puts a task where it waits for its turn.
+func (n *Node) queue(t *taskState) {
+	switch {
+	case t.flags&wire.FlagActorCall != 0:
+		n.callReady(t)
+	case t.t.Kind == task.Named:
+		n.queueNamed(t)
+	case t.t.class == nil:
+		n.fail(t, &sysError{Code: errs.EINVAL, Message: fmt.Sprintf("%s: a template of kind %q cannot be run as a task", n.describe(t), t.t.Kind)})
+	default:
+		if e := t.t.env; e.err != nil {
+			n.fail(t, e.failure(n, t))
+			return
+		}
+		n.sched.Push(t.t.class, &t.item, n.now)
+		n.reschedule = true
+		if t.t.class.Infeasible() != "" {
+			n.noteInfeasible(t.t.class)
+		}
+	}
+}
+
+// inherit ends a task whose argument is an error: that becomes the value of the task.
+func (n *Node) inherit(t *taskState, o *object) {
+	v := value{state: o.state, isError: true, data: o.data, size: o.size}
+	if o.state == inArena {
+		// An error too large for a message; the task's own says where it came from.
+		v = (&sysError{Code: errs.ETASK, Message: fmt.Sprintf("%s cannot run: its argument %s is an error", n.describe(t), n.objectHex(o.oid()))}).value()
+	}
+	n.finish(t, task.Failed, errs.ETASK, "an argument is an error", func(*object) value { return v })
+}
+
+// fail ends a task with an error of the engine's.
+func (n *Node) fail(t *taskState, e *sysError) {
+	e.TaskName = t.t.Name
+	if t.actor != nil {
+		e.Actor = t.actor.id
+	}
+	e.NodeID = n.nodeID()
+	v := e.value()
+	n.finish(t, task.Failed, e.Code, e.Message, func(*object) value { return v })
+}
+
+// finish ends a task for good. Values that are not there yet become what give says; nil: an error of raygo's.
+func (n *Node) finish(t *taskState, s task.State, code errs.Code, message string, give func(*object) value) {
+	u := t.u
+	t.state = s
+	if t.flags&wire.FlagActorCall != 0 {
+		n.callEnded(t)
+	}
+	if t.item.Waiting() {
+		n.sched.Remove(&t.item)
+	}
+	if u.gen != nil {
+		n.generatorEnded(u)
+	}
+	if t.nreturns > 0 {
+		for i := range t.nreturns {
+			o := u.find(i + 1)
+			if o == nil || o.state != pending {
+				continue
+			}
+			if give == nil {
+				give = func(*object) value {
+					return (&sysError{Code: errs.EINTERNAL, Message: n.describe(t) + " ended without all of its values"}).value()
+				}
+			}
+			n.set(o, give(o))
+		}
+	}
+	u.task = nil
+	n.record(t, s, code, message)
+	if t.flags&wire.FlagActorCreate == 0 || t.actor == nil {
+		n.dropDeps(t)
+	} else {
+		n.creationEnded(t, s, code, message)
+	}
+	n.maybeForget(u)
+}
+
+func (n *Node) dropDeps(t *taskState) {
+	deps := t.deps
+	t.deps, t.ntop, t.args = nil, 0, nil
+	for _, o := range deps {
+		n.unneed(o)
+	}
+}
+
+// retry queues a task again that ran and did not end well.
+func (n *Node) retry(t *taskState, counts bool) {
+	if counts && t.retries > 0 {
+		t.retries--
+	}
+	n.again(t)
+}
+
+// again queues a task that was sent, in its old place.
+func (n *Node) again(t *taskState) {
+	t.attempt++
+	t.state = task.Queued
+	t.w = nil
+	if e := t.t.env; e != nil && e.err != nil {
+		n.fail(t, e.failure(n, t))
+		return
+	}
+	switch {
+	case t.flags&wire.FlagActorCall != 0:
+		n.callAgain(t)
+	case t.t.Kind == task.Named:
+		n.queueNamed(t)
+	default:
+		n.sched.PushBack(t.t.class, &t.item)
+		n.reschedule = true
+		if t.t.class.Infeasible() != "" {
+			n.noteInfeasible(t.t.class)
+		}
+	}
+}
+
+// endTask ends a task wherever it is. One that has begun is asked to stop, or with force loses its process.
+func (n *Node) endTask(t *taskState, e *sysError, force bool) {
+	if t.w == nil {
+		n.fail(t, e)
+		return
+	}
+	first := t.stop == nil
+	if first {
+		t.stop = e
+		t.retries = 0
+	}
+	w := t.w
+	if force && t.flags&wire.FlagActorCall == 0 {
+		if t == w.first || w.actor != nil {
+			n.killWorker(w)
+			return
+		}
+	}
+	if first {
+		w.peer.send(wire.CancelExec, forceFlag(force), t.id, nil)
+	}
+}
+
+func forceFlag(force bool) uint16 {
+	if force {
+		return wire.FlagForce
+	}
+	return 0
+}
+
+// cancel is RG_CANCEL.
+func (n *Node) cancel(num uint64, force, recursive bool) {
+	u := n.units[num]
+	var children []uint64
+	if recursive {
+		for _, t := range n.allTasks() {
+			if t.parent == num && t.id != num {
+				children = append(children, t.id)
+			}
+		}
+	}
+	if u != nil && u.task != nil && u.task.flags&wire.FlagActorCreate == 0 {
+		n.endTask(u.task, &sysError{Code: errs.ECANCELED, Message: n.describe(u.task) + " was cancelled"}, force)
+	}
+	for _, c := range children {
+		n.cancel(c, force, true)
+	}
+}
