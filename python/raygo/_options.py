@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# The placement group that captures what is submitted here: a worker sets it while a task or actor runs whose strategy says so.
+CAPTURED: dict[str, int | None] = {"group": None}
 UNITS = 10_000  # resources are counted in these fractions
 _NONE = type(None)
 _LIFETIMES = "actor `lifetime` argument must be one of 'detached', 'non_detached' and 'None'."
@@ -288,7 +290,8 @@ def strategy_of(options: dict[str, Any], demand: dict[str, int], what: str) -> d
     strategy = options.get("scheduling_strategy")
     group = options.get("placement_group", "default")
     if strategy is None and group == "default":
-        return {}
+        captor = CAPTURED["group"]
+        return {"type": "pg", "pg": captor, "bundle": -1, "capture": True} if captor else {}
     if strategy is None:
         if group is None:
             return {"type": "default", "pg": 0, "capture": False}

@@ -17,6 +17,7 @@ T = TypeVar("T")
 __all__ = ["ActorClass", "ActorClassInheritanceException", "ActorHandle", "ActorMethod", "T", "exit_actor", "method"]
 
 F_ACTOR_CREATE = 16  # RG_F_ACTOR_CREATE
+_RESERVED_S = 5.0  # how long a name may stay reserved by another process without its actor
 _METHOD_ARGUMENTS = (
     "num_returns",
     "concurrency_group",
@@ -208,7 +209,7 @@ class _Creation:
         self.options = options
         pending = options.get("max_pending_calls")
         self.meta = Meta.of_class(target, -1 if pending is None else pending)
-        self._made: tuple[int, bytes, int] = (-1, b"", 0)  # generation, key and number of the template for actors without a name
+        self._made: tuple[Any, int] = (None, 0)  # the template for actors without a name: what it was made under, its number
         _check_groups(self.groups(), self.meta)
 
     def groups(self) -> dict[str, int]:
@@ -222,8 +223,9 @@ class _Creation:
         """The template's number; named actors have one each."""
         fields = self.export.map()  # also notices a captured global that was bound anew
         plain = name is None and not detached
-        if plain and self._made[:2] == (_binding.generation(), fields["key"]):
-            return self._made[2]
+        under = (_binding.generation(), fields["key"], _options.CAPTURED["group"])
+        if plain and self._made[0] == under:
+            return self._made[1]
         from raygo._calls import pack
 
         options, what = self.options, f"actor {self.target.__name__}"
@@ -254,7 +256,7 @@ class _Creation:
             fields.update(actor_name=name, namespace=namespace)
         number = _binding.template(pack(fields))
         if plain:
-            self._made = (_binding.generation(), fields["key"], number)
+            self._made = (under, number)
         return number
 
 
@@ -439,16 +441,25 @@ def _constructor(target: type) -> Signature:
 
 def _reserve(name: str, namespace: str, number: int, get_if_exists: bool) -> ActorHandle | None:
     """Take the name for the actor; the handle of the actor that has it where that is wanted."""
+    import time
+
     from raygo._calls import call
 
+    deadline = time.monotonic() + _RESERVED_S
     while True:
         answer = call("actor.reserve", {"name": name, "namespace": namespace, "actor": number})
         if not answer["exists"]:
             return None
         if not get_if_exists:
             raise _taken(name, namespace)
-        record = call("actor.lookup", {"actor": answer["actor"]})
-        if record is not None:  # else it died in between and the name is free again
+        try:
+            record = call("actor.lookup", {"actor": answer["actor"]})
+        except ValueError:  # another process has reserved the name and is about to submit the actor
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.001)
+            continue
+        if record["state"] != "DEAD":  # else it died in between, and the name is free again
             return handle_of(record)
 
 

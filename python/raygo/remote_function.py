@@ -59,7 +59,7 @@ class _Task:
         calls = default(self.options, "max_calls", 1 if demand.get("GPU") else 0)
         if calls:
             fields["max_calls"] = calls
-        return _binding.template(pack(fields)), 0 if streaming else returns, F_STREAMING if streaming else 0, self.export.check
+        return _binding.template(pack(fields)), 0 if streaming else returns, F_STREAMING if streaming else 0, (*self.export.check, *_where())
 
     def submitter(self) -> _binding.Submitter:
         """The callable behind ``.remote``."""
@@ -69,6 +69,11 @@ class _Task:
             bind=self.signature.bind,
             wrap=wrap_of(*returns_of(self.options.get("num_returns"), self.generator)),
         )
+
+
+def _where() -> tuple[Any, ...]:
+    """In a worker: what also makes a template stale, the placement group that captures."""
+    return ((_options.CAPTURED, "group", _options.CAPTURED["group"]),) if _binding.is_worker() else ()
 
 
 def default(options: dict[str, Any], key: str, value: Any) -> Any:

@@ -68,17 +68,17 @@ def test_functions_outlive_sessions_and_references_do_not(driver: Any) -> None:
 def test_a_second_driver_joins(driver: Any) -> None:
     driver(
         """
-        import subprocess, sys, raygo
+        import subprocess, sys, textwrap, raygo
         address = raygo.init(num_cpus=2, namespace="one", log_to_driver=False)["address"]
-        other = '''
-import raygo, sys
-raygo.init(address=sys.argv[1], namespace="one", log_to_driver=False)
-@raygo.remote(num_cpus=0)
-class Keep:
-    def get(self): return "kept"
-k = Keep.options(name="keep", lifetime="detached").remote()
-print(raygo.get(k.get.remote()))
-'''
+        other = textwrap.dedent('''
+            import raygo, sys
+            raygo.init(address=sys.argv[1], namespace="one", log_to_driver=False)
+            @raygo.remote(num_cpus=0)
+            class Keep:
+                def get(self): return "kept"
+            k = Keep.options(name="keep", lifetime="detached").remote()
+            print(raygo.get(k.get.remote()))
+        ''')
         for i, name in enumerate((address, raygo.get_runtime_context().gcs_address, "auto")):
             source = other.replace('"keep"', f'"keep{i}"')
             out = subprocess.run([sys.executable, "-c", source, name], capture_output=True, text=True, timeout=30)
