@@ -35,7 +35,7 @@ class TestWithoutAnEngine:
     def test_no_session_is_one_sentence(self, words: list[str], tmp_path: Path) -> None:
         done = command(*words, RAYGO_TMPDIR=str(tmp_path))
         assert done.returncode == 3
-        assert "no running engine" in done.stderr and str(tmp_path) in done.stderr and "raygo.init()" in done.stderr
+        assert ("no session" if words == ["logs"] else "no running engine") in done.stderr and str(tmp_path) in done.stderr and "raygo.init()" in done.stderr
         assert "Traceback" not in done.stderr
 
     def test_session_of_another_version_is_refused(self, tmp_path: Path) -> None:
@@ -47,6 +47,21 @@ class TestWithoutAnEngine:
         (tmp_path / "session.json").write_text(json.dumps({"version": raygo.__version__, "socket": str(tmp_path / "gone.sock"), "pid": 12345}))
         done = command("status", "--address", str(tmp_path))
         assert done.returncode == 3 and "does not answer" in done.stderr and "12345" in done.stderr and "Traceback" not in done.stderr
+
+    def test_a_session_that_ended_is_passed_over(self, tmp_path: Path) -> None:
+        root = tmp_path / f"raygo-{os.getuid()}"
+        for name, ended in (("session_1", None), ("session_2", "2026-01-01T00:00:00Z")):
+            (root / name / "logs").mkdir(parents=True)
+            (root / name / "logs" / f"{name}.out").write_text("text\n")
+            (root / name / "session.json").write_text(json.dumps({"version": raygo.__version__, "socket": name, "pid": os.getpid(), "ended": ended}))
+        (root / "session_latest").symlink_to("session_2")
+        done = command("status", RAYGO_TMPDIR=str(tmp_path))
+        assert done.returncode == 3 and "session_1" in done.stderr and "does not answer" in done.stderr
+        assert "session_2.out" in command("logs", RAYGO_TMPDIR=str(tmp_path)).stdout
+        (root / "session_1" / "session.json").unlink()
+        assert "no running engine" in command("status", RAYGO_TMPDIR=str(tmp_path)).stderr
+        done = command("status", "--address", str(root / "session_2"))
+        assert done.returncode == 3 and "ended at 2026-01-01" in done.stderr
 
     def test_bad_filter(self) -> None:
         done = command("list", "tasks", "-f", "nonsense", "--address", "/nowhere")

@@ -156,7 +156,7 @@ def timeline(output: Path | None, address: str | None) -> None:
 def logs(pattern: str | None, tail: int, address: str | None) -> None:
     """List the session's log files, or print those that match PATTERN (as *.err)."""
     # Only the folder is read: logs are most wanted when the engine is gone.
-    folder = Path(find(address)["folder"]) / "logs"
+    folder = Path(find(address, running=False)["folder"]) / "logs"
     files = sorted(path for path in folder.rglob(pattern or "*") if path.is_file())
     if not files:
         raise click.ClickException(f"no log file{f' matches {pattern!r}' if pattern else ''} in {folder}")

@@ -31,30 +31,60 @@ def folder_of_sessions() -> Path:
     return Path(os.environ.get("RAYGO_TMPDIR") or tempfile.gettempdir()) / f"raygo-{os.getuid()}"
 
 
-def find(address: str | None = None) -> dict[str, Any]:
-    """Return what a session says of itself.
+def find(address: str | None = None, running: bool = True) -> dict[str, Any]:
+    """Return what a session says of itself, with its ``folder``.
 
     Parameters
     ----------
     address
-        A session's folder; the newest session by default.
+        A session's folder; by default the newest session.
+    running
+        Whether its engine must still run: with several drivers, the newest session is not always one that does.
 
     Raises
     ------
     NoSession
-        Nothing runs there; the message says where was looked and what to do.
+        There is none; the message says where was looked and what to do.
     """
-    folder = Path(address) if address else folder_of_sessions() / "session_latest"
+    if address:
+        session = _read(Path(address))
+        if running and session.get("ended"):
+            raise NoSession(f"the engine of {address} ended at {session['ended']}.")
+    else:
+        root = folder_of_sessions()
+        session = next((made for made in map(_read, _newest_first(root)) if not running or _runs(made)), {})
+        if not session:
+            raise NoSession(f"no {'running engine' if running else 'session'} in {root}. A program starts one with raygo.init().")
+    if session.get("version", __version__) != __version__:
+        raise NoSession(f"the engine of {session['folder']} is raygo {session['version']}, this command is {__version__}: use that installation's command.")
+    return session
+
+
+def _newest_first(root: Path) -> list[Path]:
+    # Names begin with the time.  One that was given a name of its own sorts anywhere, hence the link first.
+    latest = root / "session_latest"
+    others = sorted((path.parent for path in root.glob("session_*/session.json") if path.parent != latest), reverse=True)
+    return [latest, *others] if (latest / "session.json").exists() else others
+
+
+def _read(folder: Path) -> dict[str, Any]:
     try:
         session: dict[str, Any] = json.loads((folder / "session.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise NoSession(f"no running engine: {folder} has no session.json. A program starts one with raygo.init().") from None
     except (OSError, ValueError) as error:
         raise NoSession(f"the session in {folder} cannot be read: {error}") from error
-    if session.get("version", __version__) != __version__:
-        raise NoSession(f"the engine in {folder} is raygo {session['version']}, this command is {__version__}: use the command of the same installation.")
-    session["folder"] = str(folder.resolve())
-    return session
+    return {**session, "folder": str(folder.resolve())}
+
+
+def _runs(session: dict[str, Any]) -> bool:
+    if session.get("ended"):
+        return False
+    try:
+        os.kill(session["pid"], 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class Engine:
