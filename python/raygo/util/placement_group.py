@@ -64,13 +64,17 @@ class PlacementGroup:
         return _when_placed().remote(_binding.ref_from(self._number, 1), self)
 
     def wait(self, timeout_seconds: float | int = 30) -> bool:
-        """Wait until the group is placed; False when the time is up first."""
+        """Wait until the group is placed; False when the time is up first, or the group was removed."""
         import raygo
+        from raygo.exceptions import TaskPlacementGroupRemoved
 
         ready, _ = raygo.wait([_binding.ref_from(self._number, 1)], timeout=timeout_seconds)
         if not ready:
             return False
-        raygo.get(ready[0])      # a removed group is ready with an error
+        try:
+            raygo.get(ready[0])
+        except TaskPlacementGroupRemoved:
+            return False
         return True
 
     @property
