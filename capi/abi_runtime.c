@@ -286,7 +286,7 @@ raygo_status raygo_connect(raygo_view address, const raygo_options *options, ray
   RGA_NEED(err, out, "raygo_connect: `out` is NULL.");
   out->h = 0;
   raygo_options o;
-  char *path;
+  char *path = NULL;
   raygo_status r = read_options(&o, options, err);
   if (!r) r = find_socket(address, &path, err);
   if (r) return r;

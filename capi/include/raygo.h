@@ -220,8 +220,9 @@ raygo_status raygo_wait(raygo_runtime rt, const raygo_object *objects, size_t n,
 raygo_status raygo_retain(const raygo_object *objects, size_t n, raygo_error *err);
 raygo_status raygo_release(const raygo_object *objects, size_t n, raygo_error *err);
 
-/* The 28 bytes by which Python knows the object (ObjectRef.binary()), and back.  EINVAL: it is not sealed.  A new handle holds the object from then on: whoever gave the bytes must keep theirs
- * until it has been made.  ESTALE: the bytes belong to another session. */
+/* The 28 bytes by which Python knows the object (ObjectRef.binary()), and back.  A new handle holds the object from then on: whoever gave the bytes must keep theirs until it
+ * has been made.  Connections do not wait for each other: before bytes leave a runtime made by raygo_connect, ask the engine something (raygo_kv_exists, say), so that it has
+ * heard of the object.  EINVAL: it is not sealed.  ESTALE: the bytes belong to another session. */
 raygo_status raygo_object_id(raygo_object object, uint8_t id[28], raygo_error *err);
 raygo_status raygo_object_from_id(raygo_runtime rt, const uint8_t id[28], raygo_object *out, raygo_error *err);
 
@@ -391,7 +392,7 @@ raygo_status raygo_kv_keys(raygo_runtime rt, raygo_view name_space, raygo_view p
 /* ================================================================================================ placement and cluster state */
 
 /* Any method of the engine ("CALL methods" in engine/wire/PROTOCOL.md) by name: "nodes", "state.tasks", "timeline", "store.stats", ….  argument: one msgpack value; empty: nil.
- * The answer is one msgpack value.  ENOTFOUND: no such method, or what the method says.  ETIMEDOUT, EINTERRUPTED. */
+ * The answer is one msgpack value.  EINVAL: no such method; other codes as the method says.  ETIMEDOUT, EINTERRUPTED. */
 raygo_status raygo_query(raygo_runtime rt, raygo_view method, raygo_view argument, int64_t timeout_ns, raygo_token token, raygo_buf *out, raygo_error *err);
 
 /* msgpack map str → float: all there is, or what is free now. */
