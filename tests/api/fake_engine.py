@@ -205,7 +205,8 @@ class FakeEngine:
         self.listener.bind(self.path)
         self.listener.listen()
         self.changed = threading.Condition(self.lock)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.thread = threading.Thread(target=self._accept, daemon=True)
+        self.thread.start()
 
     def next_prefix(self) -> int:
         """A fresh number prefix."""
@@ -214,12 +215,21 @@ class FakeEngine:
 
     def close(self) -> None:
         """End all connections."""
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:  # nobody waits
+            pass
+        self.thread.join(5)
         self.listener.close()
         for peer in self.peers:
             try:
                 peer.sock.shutdown(socket.SHUT_RDWR)
             except OSError:  # the other side was first
                 pass
+            peer.thread.join(5)
+            peer.sock.close()
+        self.arena.close()
+        os.close(self.arena_fd)
         os.unlink(self.path)
         os.rmdir(self.dir)
 

@@ -156,7 +156,7 @@ class Plain2:
 
 
 def test_ten_thousand_references(engine: fe.FakeEngine) -> None:
-    refs = [_binding.put(i) for i in range(10_000)]
+    refs = [_binding.ref_from(9 << 32, i) for i in range(10_000)]
     start = time.perf_counter()
     outer = _binding.put(refs)
     put = time.perf_counter() - start
@@ -234,8 +234,8 @@ def test_bad_msgpack(data: bytes) -> None:
         _binding.unpack(data)
 
 
-def submitted(engine: fe.FakeEngine) -> fe.Submit:
-    return fe.Submit(engine.peer().wait_for(fe.SUBMIT_))
+def submitted(engine: fe.FakeEngine, ref: Any = None) -> fe.Submit:
+    return fe.Submit(engine.peer().wait_for(fe.SUBMIT_, ref._task if ref is not None else None))
 
 
 def make(prepare: Any = None, **more: Any) -> _binding.Submitter:
@@ -246,7 +246,7 @@ def make(prepare: Any = None, **more: Any) -> _binding.Submitter:
 def test_submitting(engine: fe.FakeEngine) -> None:
     f = make()
     ref = f()
-    s = submitted(engine)
+    s = submitted(engine, ref)
     assert (s.args, s.top, s.nested, s.nreturns, s.id) == (b"", [], [], 1, ref._task)
     assert engine.peer().templates[s.template]["name"] == "f"
     inner = _binding.put(1)
@@ -291,9 +291,7 @@ def test_several_returns_streams_and_actors(engine: fe.FakeEngine) -> None:
     (actor,) = _binding.submit(number, fe.F_ACTOR_CREATE, 0, (1,), None, number=n)
     assert (actor._task, actor._index) == (n, 0)
     method = _binding.Submitter(lambda: (number, 1, fe.F_ACTOR_CALL, ()), signature=None, bind=None, actor=actor)
-    engine.peer().frames.clear()
-    method()
-    s = submitted(engine)
+    s = submitted(engine, method())
     assert s.actor == n and s.flags == fe.F_ACTOR_CALL
     item = _binding.item_ref(n, 3)
     assert (item._task, item._index) == (n, 5)
@@ -334,6 +332,7 @@ def test_signatures_checks_and_limits(engine: fe.FakeEngine) -> None:
     held = [f(), f()]
     with pytest.raises(Full):
         f()
+    submitted(engine, held[0])
     engine.store((held[0]._task, 1), fe.Value(1, fe.INLINE, 0, _binding.dumps(1), []))
     assert _binding.get_one(held[0], 5) == 1
     f()

@@ -59,11 +59,21 @@ int64_t rb_now(void);
 int rb_call(struct rb_session *s, const void *payload, size_t len, int64_t timeout_ns, PyObject **reply);
 extern PyMethodDef rb_session_methods[];
 
+/* Around a send: a long one may have to wait for the engine to read, during which other threads should run. */
+#define RB_LONG_SEND (16u << 10)
+#define RB_SENDING(bytes, call)                                            \
+  do {                                                                     \
+    PyThreadState *sending_ = (bytes) > RB_LONG_SEND ? PyEval_SaveThread() : NULL; \
+    call;                                                                  \
+    if (sending_) PyEval_RestoreThread(sending_);                          \
+  } while (0)
+
 /* ---- task context: which task this thread runs */
 RB_THREAD_EXTERN uint64_t rb_thread_task;          /* 0: none of its own */
 RB_THREAD_EXTERN int rb_thread_loop;               /* this thread runs an event loop: the package's context variable knows */
 extern uint64_t rb_main_task;                      /* what a worker's main thread runs: threads that it starts count to it */
 uint64_t rb_current(void);
+extern bool (*rb_thread_stop)(void);               /* workers: whether this thread's task was cancelled and no signal will say so; NULL */
 
 /* ---- refs.c */
 typedef struct {
@@ -110,6 +120,10 @@ extern PyMethodDef rb_msgpack_methods[];
 /* ---- pickle_write.c, pickle_read.c: the part of pickle that calls are made of */
 struct rb_enc { uint8_t *p, *end; int budget; int nseen; PyObject *seen[16]; };
 int rb_enc_value(struct rb_enc *e, PyObject *v, int depth);   /* 0; 1: not for this path (nothing set); -1 */
+/* A pickled list of references: this head, then 28 bytes and few opcodes for each. */
+#define RB_REFS_HEAD "\x80\x05](\x8c\x0eraygo._binding\x8c\x08_restore\x93\x94"
+#define RB_REF_BYTES 34
+PyObject *rb_enc_refs(PyObject *list);
 struct rb_plain { Py_ssize_t budget; bool arrays; };   /* items that may still be looked at; whether there were arrays, whose data goes out of band */
 int rb_is_plain(PyObject *v, int depth, struct rb_plain *seen);   /* 1: the C pickler alone is right for it */
 PyObject *rb_dec_value(const uint8_t *p, size_t n, bool *foreign);   /* foreign: some other opcode; NULL without an exception */
@@ -129,6 +143,7 @@ struct rb_ser {                  /* a value on its way out; made on the stack, e
 };
 int rb_ser_begin(struct rb_ser *s, PyObject *value);
 int rb_ser_error(struct rb_ser *s, PyObject *value);          /* as a blob of format RG_B_ERROR */
+int rb_ser_raw(struct rb_ser *s, uint8_t format, PyObject *body);   /* a body that is encoded already; steals it */
 void rb_ser_write(struct rb_ser *s, uint8_t *to, bool arena); /* size bytes */
 void rb_ser_end(struct rb_ser *s);
 const uint8_t *rb_ser_inline(struct rb_ser *s, uint8_t **heap);   /* the blob in one piece; *heap to free */
@@ -171,7 +186,7 @@ extern PyMethodDef rb_submit_methods[];
 
 /* ---- worker.c, task.c, threads.c, cancel.c */
 int rb_task_ready(PyObject *module);
-extern PyMethodDef rb_worker_methods[];
+extern PyMethodDef rb_worker_methods[], rb_cancel_methods[];
 
 int rb_add_type(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject **out);
 #endif

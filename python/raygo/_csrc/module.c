@@ -44,7 +44,8 @@ static int find_pickle(void) {
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_binding", "raygo's client and worker loop: what Python calls and what calls Python.", -1, NULL, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__binding(void) {
-  PyMethodDef *all[] = {rb_session_methods, rb_refs_methods, rb_serialize_methods, rb_get_methods, rb_submit_methods, rb_msgpack_methods, rb_worker_methods};
+  PyMethodDef *all[] = {rb_session_methods, rb_refs_methods, rb_serialize_methods, rb_get_methods,
+                        rb_submit_methods,  rb_msgpack_methods, rb_worker_methods, rb_cancel_methods};
   PyObject *m = PyModule_Create(&definition);
   if (!m) return NULL;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)

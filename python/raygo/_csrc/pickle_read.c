@@ -134,11 +134,34 @@ static int step(struct dec *d) {
   }
 }
 
+/* The list that rb_enc_refs wrote; NULL without an exception when the bytes are something else. */
+static PyObject *list_of_refs(const uint8_t *p, size_t n) {
+  size_t head = sizeof RB_REFS_HEAD - 1;
+  if (n < head + RB_REF_BYTES || memcmp(p, RB_REFS_HEAD, head) != 0 || (n - head) % RB_REF_BYTES) return NULL;
+  size_t count = (n - head) / RB_REF_BYTES;
+  for (size_t i = 0; i < count; i++) {
+    const uint8_t *q = p + head + i * RB_REF_BYTES;
+    bool last = i == count - 1;
+    if (q[0] != 'C' || q[1] != 28 || q[30] != 0x85 || q[31] != 'R' || q[32] != (last ? 'e' : 'h') || q[33] != (last ? '.' : 0)) return NULL;
+  }
+  PyObject *list = PyList_New((Py_ssize_t)count);
+  for (size_t i = 0; list && i < count; i++) {
+    PyObject *r = rb_restore(p + head + i * RB_REF_BYTES + 2);
+    if (!r || PyList_SetItem(list, (Py_ssize_t)i, r)) Py_CLEAR(list);
+  }
+  return list;
+}
+
 PyObject *rb_dec_value(const uint8_t *p, size_t n, bool *foreign) {
   struct dec d;
   *foreign = true;
   /* FRAME right after the protocol is the mark of the real pickler. */
   if (n < 4 || p[0] != 0x80 || p[1] != 5 || p[2] == 0x95) return NULL;
+  PyObject *refs = list_of_refs(p, n);
+  if (refs || PyErr_Occurred()) {
+    *foreign = false;
+    return refs;
+  }
   d.p = p + 2;
   d.end = p + n;
   d.n = d.nmarks = 0;

@@ -138,27 +138,76 @@ int rb_enc_value(struct rb_enc *e, PyObject *v, int depth) {
   return 1;
 }
 
-/* ------------------------------------------------------------------------------------------------ what needs no cloudpickle */
-
-/* The class is looked up only when numpy was imported by somebody. */
-static PyTypeObject *ndarray(void) {
-  static PyTypeObject *t;
-  if (t) return t;
-  PyObject *m = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
-  PyObject *c = m ? PyObject_GetAttrString(m, "ndarray") : NULL;
-  if (c && PyType_Check(c)) t = (PyTypeObject *)c;
-  else Py_XDECREF(c);
-  PyErr_Clear();
-  return t;
+/* A long list of references, the one large plain value whose pickling by the general way is slow (a call of __reduce__ each).  The constructor
+ * is named once and then taken from the memo.  New bytes; NULL without an exception: not such a list. */
+PyObject *rb_enc_refs(PyObject *v) {
+  if (Py_TYPE(v) != &PyList_Type || !rb_py.ref_type) return NULL;
+  Py_ssize_t n = PyList_Size(v);
+  for (Py_ssize_t i = 0; i < n; i++)
+    if (Py_TYPE(PyList_GetItem(v, i)) != rb_py.ref_type) return NULL;
+  if (n < 2) return NULL;
+  size_t head = sizeof RB_REFS_HEAD - 1, each = RB_REF_BYTES;   /* what each needs: the first lacks the memo, the last has the end */
+  PyObject *out = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(head + (size_t)n * each));
+  if (!out) return NULL;
+  uint8_t *p = (uint8_t *)PyBytes_AsString(out);
+  memcpy(p, RB_REFS_HEAD, head);
+  p += head;
+  for (Py_ssize_t i = 0; i < n; i++) {
+    rb_ref *r = (rb_ref *)PyList_GetItem(v, i);
+    if (!r->slot || rb_collect(r)) {
+      Py_DECREF(out);
+      return NULL;
+    }
+    if (i) {   /* the first follows the constructor itself */
+      *p++ = 'h';
+      *p++ = 0;
+    }
+    *p++ = 'C';
+    *p++ = 28;
+    rb_ref_id(r, p);
+    p += 28;
+    *p++ = 0x85;
+    *p++ = 'R';
+  }
+  *p++ = 'e';
+  *p++ = '.';
+  return out;
 }
 
-static int plain_array(PyObject *v) {
-  if (rb_py.no_array_path || Py_TYPE(v) != ndarray()) return 0;
+/* ------------------------------------------------------------------------------------------------ what needs no cloudpickle */
+
+/* numpy's classes, looked up only when somebody has imported it: ndarray, number, bool_. */
+static PyTypeObject *const *numpy_types(void) {
+  static PyTypeObject *t[3];
+  static const char *const names[] = {"ndarray", "number", "bool_"};
+  if (t[2]) return t;
+  PyObject *m = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
+  for (int i = 0; m && i < 3; i++) {
+    PyObject *c = PyObject_GetAttrString(m, names[i]);
+    if (!c || !PyType_Check(c)) {   /* still being imported */
+      Py_XDECREF(c);
+      break;
+    }
+    if (t[i]) Py_DECREF(c);
+    else t[i] = (PyTypeObject *)c;
+  }
+  PyErr_Clear();
+  return t[2] ? t : NULL;
+}
+
+static int plain_numpy(PyObject *v, struct rb_plain *seen) {
+  PyTypeObject *const *t = rb_py.no_array_path ? NULL : numpy_types();
+  if (!t) return 0;
+  if (Py_TYPE(v) != t[0]) {   /* scalars of numpy's own classes, which no user has made */
+    if (PyType_GetFlags(Py_TYPE(v)) & Py_TPFLAGS_HEAPTYPE) return 0;
+    return PyObject_TypeCheck(v, t[1]) || PyObject_TypeCheck(v, t[2]);
+  }
   PyObject *dtype = PyObject_GetAttrString(v, "dtype"), *has = dtype ? PyObject_GetAttrString(dtype, "hasobject") : NULL;
   int r = has ? PyObject_IsTrue(has) == 0 : 0;
   Py_XDECREF(dtype);
   Py_XDECREF(has);
   PyErr_Clear();
+  seen->arrays |= r;
   return r;
 }
 
@@ -205,7 +254,5 @@ int rb_is_plain(PyObject *v, int depth, struct rb_plain *seen) {
     return 1;
   }
   if (t == &PySet_Type || t == &PyFrozenSet_Type) return (seen->budget -= PySet_Size(v)) < 0 ? 0 : plain_items(v, depth + 1, seen);
-  if (!plain_array(v)) return 0;
-  seen->arrays = true;
-  return 1;
+  return plain_numpy(v, seen);
 }

@@ -159,6 +159,9 @@ int rb_ser_begin(struct rb_ser *s, PyObject *v) {
     finish(s, -1);
     start(s);
   }
+  PyObject *refs = rb_enc_refs(v);
+  if (refs) return finish(s, take(s, RG_B_PICKLE, refs, NULL));
+  if (PyErr_Occurred()) return finish(s, -1);
   struct rb_plain seen = {1 << 20, false};
   return finish(s, rb_is_plain(v, 0, &seen) ? by_pickler(s, v, seen.arrays) : by_package(s, v));
 }
@@ -168,6 +171,11 @@ int rb_ser_error(struct rb_ser *s, PyObject *v) {
   int r = by_package(s, v);
   s->format = RG_B_ERROR;
   return finish(s, r);
+}
+
+int rb_ser_raw(struct rb_ser *s, uint8_t format, PyObject *body) {
+  start(s);
+  return finish(s, take(s, format, body, NULL));
 }
 
 void rb_ser_write(struct rb_ser *s, uint8_t *to, bool arena) {
@@ -222,7 +230,7 @@ int rb_ser_to_arena(struct rb_session *ses, struct rb_ser *s, struct rg_oid oid)
   return r ? -1 : 0;
 }
 
-PyObject *rb_put(struct rb_session *ses, struct rb_ser *s) {
+static PyObject *put_value(struct rb_session *ses, struct rb_ser *s) {
   rg_slot *slot = NULL;
   uint64_t n = rb_number(ses);
   if (!n) return NULL;
@@ -230,7 +238,8 @@ PyObject *rb_put(struct rb_session *ses, struct rb_ser *s) {
     uint8_t *heap;
     const uint8_t *blob = rb_ser_inline(s, &heap);
     if (!blob) return NULL;
-    int r = rg_put(ses->c, n, blob, s->size, s->format == RG_B_ERROR, s->refs.oids, s->refs.n, &slot);
+    int r;
+    RB_SENDING(s->size + s->refs.n * sizeof(struct rg_oid), r = rg_put(ses->c, n, blob, s->size, s->format == RG_B_ERROR, s->refs.oids, s->refs.n, &slot));
     free(heap);
     return r ? rb_raise(r, NULL) : rb_ref_new(ses, slot);
   }
@@ -244,12 +253,20 @@ PyObject *rb_put(struct rb_session *ses, struct rb_ser *s) {
   slot->len = s->size;
   slot->is_error = s->format == RG_B_ERROR;
   atomic_store_explicit(&slot->state, RG_S_ARENA, memory_order_release);
-  int r = rg_seal(ses->c, oid, s->size, s->format == RG_B_ERROR, s->refs.oids, s->refs.n);
+  int r;
+  RB_SENDING(s->refs.n * sizeof(struct rg_oid), r = rg_seal(ses->c, oid, s->size, s->format == RG_B_ERROR, s->refs.oids, s->refs.n));
   PyObject *ref = rb_ref_new(ses, slot);
   if (r) {
     Py_XDECREF(ref);
     return rb_raise(r, NULL);
   }
+  return ref;
+}
+
+PyObject *rb_put(struct rb_session *ses, struct rb_ser *s) {
+  ses->users++;
+  PyObject *ref = put_value(ses, s);
+  rb_unuse(ses);
   return ref;
 }
 
@@ -376,8 +393,7 @@ static PyObject *put_blob(PyObject *self, PyObject *args) {
   struct rb_session *ses = rb_need();
   if (!ses) return NULL;
   struct rb_ser s;
-  start(&s);
-  if (finish(&s, take(&s, (uint8_t)format, Py_NewRef(data), NULL))) return NULL;
+  if (rb_ser_raw(&s, (uint8_t)format, Py_NewRef(data))) return NULL;
   PyObject *ref = rb_put(ses, &s);
   rb_ser_end(&s);
   return ref;

@@ -12,6 +12,7 @@ static uint32_t generation;
 __thread uint64_t rb_thread_task __attribute__((tls_model("initial-exec")));
 __thread int rb_thread_loop __attribute__((tls_model("initial-exec")));
 uint64_t rb_main_task;
+bool (*rb_thread_stop)(void);
 
 int64_t rb_now(void) {
   struct timespec t;
@@ -82,6 +83,10 @@ int rb_check(void *slot) {
   PyThreadState **ts = slot;
   PyEval_RestoreThread(*ts);
   int r = PyErr_CheckSignals();
+  if (!r && rb_thread_stop && rb_thread_stop()) {
+    PyErr_SetNone(PyExc_KeyboardInterrupt);
+    r = -1;
+  }
   *ts = PyEval_SaveThread();
   return r;
 }

@@ -38,8 +38,11 @@ static PyObject *submit_one(struct rb_session *s, const struct submission *what,
     PyErr_NoMemory();
   } else if (number || (number = rb_number(s))) {
     struct rg_submit h = {what->template_no, what->flags & RG_F_STREAMING ? 0 : what->nreturns, what->actor, rb_current(), a.ntop, a.ser.refs.n, (uint32_t)a.len, 0};
-    int r = rg_submit(s->c, number, what->flags, &h, a.top, a.ser.refs.oids, a.block, what->counter, slots);
+    int r;
+    s->users++;
+    RB_SENDING(a.len + (a.ntop + a.ser.refs.n) * sizeof(struct rg_oid), r = rg_submit(s->c, number, what->flags, &h, a.top, a.ser.refs.oids, a.block, what->counter, slots));
     out = r ? rb_raise(r, NULL) : results(s, slots, n, what->list);
+    rb_unuse(s);
   }
   if (slots != few) free(slots);
   rb_args_end(&a);
@@ -56,7 +59,8 @@ static PyObject *template_(PyObject *self, PyObject *map) {
   Py_buffer b;
   if (!s || PyObject_GetBuffer(map, &b, PyBUF_SIMPLE)) return NULL;
   uint64_t n = ++next_template;
-  int r = rg_template(s->c, n, b.buf, (size_t)b.len);
+  int r;
+  RB_SENDING((size_t)b.len, r = rg_template(s->c, n, b.buf, (size_t)b.len));
   PyBuffer_Release(&b);
   return r ? rb_raise(r, NULL) : PyLong_FromUnsignedLongLong(n);
 }

@@ -1,0 +1,243 @@
+"""Values that the binding's own pickler does not take: functions, classes, instances, tensors, tables.
+
+The binding calls `serialize` for anything but plain values, and `deserialize` for formats other than pickle. What is written is an ordinary
+pickle of protocol 5 with its large buffers beside it, so that arrays come back as views on shared memory. cloudpickle adds what pickle
+lacks; it and the libraries whose types have a way of their own are imported only when a value needs them.
+
+Tensors come back writable although the memory is shared: their storage is mapped copy-on-write, so that reading copies nothing and
+writing stays in the process that writes.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from collections.abc import Callable
+from pickle import PickleBuffer
+from typing import TYPE_CHECKING, Any
+
+from raygo import _binding
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT_PICKLE, FORMAT_ARROW = 1, 4  # rg_blob_format
+_MAX_BUFFERS = 65535  # what a blob's header can count
+
+_reducers: dict[type, Callable[[Any, Any], Any]] = {}  # exact type -> reducer(pickler, value)
+_custom: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
+_torch_known = False
+_Pickler: Any = None
+
+
+def _pickler() -> Any:
+    """The pickler class; made at first use, because cloudpickle takes 50 ms to import."""
+    global _Pickler
+    if _Pickler is None:
+        import cloudpickle
+
+        class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+            """cloudpickle, with reducers of our own before its."""
+
+            storages: dict[int, Any]  # of tensors in this value, so that those that share memory still do
+
+            def reducer_override(self, obj: Any) -> Any:
+                reducer = _reducers.get(type(obj))
+                if reducer is not None:
+                    reduced = reducer(self, obj)
+                    if reduced is not NotImplemented:
+                        return reduced
+                return super().reducer_override(obj)
+
+        _Pickler = Pickler
+    return _Pickler
+
+
+def serialize(value: Any) -> tuple[int, Any, list[PickleBuffer]]:
+    """Turn any value into (format, body, buffers).
+
+    Raises
+    ------
+    TypeError
+        It cannot be pickled; the message says what in it cannot.
+    """
+    if not _torch_known and "torch" in sys.modules:
+        _learn_torch()
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None and type(value) is getattr(arrow, "Table", None) and type(value) not in _custom:
+        return FORMAT_ARROW, _write_table(value), []
+    buffers: list[PickleBuffer] = []
+    body = _dump(value, buffers.append)
+    if len(buffers) > _MAX_BUFFERS:
+        return FORMAT_PICKLE, _dump(value, None), []
+    return FORMAT_PICKLE, body, buffers
+
+
+def dumps(value: Any) -> bytes:
+    """One self-contained pickle of any value."""
+    if not _torch_known and "torch" in sys.modules:
+        _learn_torch()
+    return bytes(_dump(value, None))
+
+
+loads = pickle.loads
+
+
+def _dump(value: Any, out_of_band: Callable[[PickleBuffer], Any] | None) -> Any:
+    file = io.BytesIO()
+    pickler = _pickler()(file, protocol=5, buffer_callback=out_of_band)
+    pickler.storages = {}
+    try:
+        pickler.dump(value)
+    except (TypeError, AttributeError, pickle.PicklingError, RecursionError) as error:
+        raise _refusal(value, error) from error
+    return file.getbuffer()
+
+
+def _refusal(value: Any, error: Exception) -> TypeError:
+    from raygo._capture import blame
+
+    try:
+        way = blame(value)
+    except Exception as unknown:  # the search walks through the user's objects, whose attributes may raise anything
+        way = f"(looking for it failed: {unknown})"
+    where = f" What stands in the way: {way}." if way else ""
+    return TypeError(
+        f"A {type(value).__module__}.{type(value).__qualname__} cannot be sent to another process: {error}.{where} "
+        "Make it where it is used, pass what it is made from, or teach raygo by raygo.util.register_serializer()."
+    )
+
+
+def deserialize(format: int, body: Any, buffers: list[Any]) -> Any:
+    """Read a value whose format is not the binding's own."""
+    if format == FORMAT_ARROW:
+        return _read_table(body)
+    raise ValueError(f"an object has format {format}, which this version of raygo does not know")
+
+
+# ---- what users register
+
+
+def register(cls: type, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> None:
+    """Send values of exactly this class as what `serializer` makes of them."""
+    _custom[cls] = serializer, deserializer
+    _reducers[cls] = _reduce_custom
+    _binding.set_types(array_path=not _touches_arrays())
+
+
+def deregister(cls: type) -> None:
+    """Undo `register`."""
+    global _torch_known
+    if _custom.pop(cls, None) is not None:
+        del _reducers[cls]
+        _torch_known = False  # it may have stood before a reducer of ours
+    _binding.set_types(array_path=not _touches_arrays())
+
+
+def _touches_arrays() -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and any(issubclass(cls, (numpy.ndarray, numpy.generic)) for cls in _custom)
+
+
+def _reduce_custom(pickler: Any, value: Any) -> Any:
+    entry = _custom.get(type(value))
+    if entry is None:
+        return NotImplemented
+    serializer, deserializer = entry
+    return _rebuild_custom, (deserializer, serializer(value))
+
+
+def _rebuild_custom(deserializer: Callable[[Any], Any], data: Any) -> Any:
+    return deserializer(data)
+
+
+# ---- Arrow
+
+
+def _write_table(table: pa.Table) -> pa.Buffer:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _read_table(body: Any) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+
+
+# ---- torch
+
+
+def _learn_torch() -> None:
+    """Add reducers for tensors once torch is there."""
+    global _torch_known
+    torch = sys.modules["torch"]
+    parameter = getattr(getattr(torch, "nn", None), "Parameter", None)
+    if parameter is None:  # still being imported by another thread
+        return
+    _torch_known = True
+    _reducers.setdefault(torch.Tensor, _reduce_tensor)
+    _reducers.setdefault(parameter, _reduce_tensor)
+
+
+class _Storage:
+    """Stands for a tensor's storage in the pickle: the same object for all tensors of the value that share it."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: Any) -> None:
+        self.storage = storage
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        size = self.storage.nbytes()
+        if not size:
+            return _load_storage, (b"",)
+        import ctypes
+
+        memory = (ctypes.c_char * size).from_address(self.storage.data_ptr())
+        return _load_storage, (PickleBuffer(memory),)
+
+
+def _reduce_tensor(pickler: Any, tensor: Any) -> Any:
+    import torch
+
+    plain = (
+        tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and not tensor.__dict__
+        and not tensor._backward_hooks
+    )
+    if not plain:
+        return NotImplemented
+    storage = tensor.untyped_storage()
+    holder = pickler.storages.get(storage._cdata)
+    if holder is None:
+        holder = pickler.storages[storage._cdata] = _Storage(storage)
+    parameter = type(tensor) is not torch.Tensor
+    return _load_tensor, (holder, tensor.dtype, tensor.storage_offset(), tuple(tensor.size()), tensor.stride(), tensor.requires_grad, parameter)
+
+
+def _load_storage(data: Any) -> Any:
+    import torch
+
+    if not len(data):
+        return torch.UntypedStorage(0)
+    memory = data.private() if isinstance(data, _binding.Buffer) else bytearray(data)
+    return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+
+
+def _load_tensor(storage: Any, dtype: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool, parameter: bool) -> Any:
+    import torch
+
+    tensor = torch.empty(0, dtype=dtype).set_(storage, offset, size, stride)
+    if parameter:
+        return torch.nn.Parameter(tensor, requires_grad)
+    return tensor.requires_grad_(requires_grad) if requires_grad else tensor
