@@ -112,7 +112,7 @@ def pack_exception(exc: BaseException) -> bytes:
     args, state = _parts(exc)
     try:
         return bytes(cloudpickle.dumps(("parts", cls, args, state)))
-    except Exception:
+    except Exception:  # something in it does not pickle: leave that out
         pass
     try:
         return bytes(cloudpickle.dumps(("parts", cls, tuple(map(_or_repr, args)), {k: _or_repr(v) for k, v in state.items()})))

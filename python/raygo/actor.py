@@ -454,10 +454,10 @@ def _reserve(name: str, namespace: str, number: int, get_if_exists: bool) -> Act
             raise _taken(name, namespace)
         try:
             record = call("actor.lookup", {"actor": answer["actor"]})
-        except ValueError:  # another process has reserved the name and is about to submit the actor
+        except ValueError:
+            # Another process reserved the name and submits the actor in its next frame: ask again, each time a whole round trip later.
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.001)
             continue
         if record["state"] != "DEAD":  # else it died in between, and the name is free again
             return handle_of(record)
