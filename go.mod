@@ -1,4 +1,4 @@
-module raygo
+module github.com/raygo/raygo
 
 go 1.26.0
 

@@ -17,9 +17,9 @@ import (
 	"time"
 	"unsafe"
 
-	"raygo/engine"
-	"raygo/engine/errs"
-	"raygo/engine/version"
+	"github.com/raygo/raygo/engine"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/version"
 )
 
 func main() {} // -buildmode=c-shared wants it

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
-	"raygo/engine/actor"
-	"raygo/engine/errs"
-	"raygo/engine/task"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/actor"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/task"
+	"github.com/raygo/raygo/engine/wire"
 )
 
 // actorState is an actor with its process and its creation.

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"slices"
 
-	"raygo/engine/actor"
-	"raygo/engine/errs"
-	"raygo/engine/ids"
-	"raygo/engine/schedule"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/actor"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/ids"
+	"github.com/raygo/raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/wire"
 
 	"github.com/vmihailenco/msgpack/v5"
 )

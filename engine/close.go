@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"raygo/engine/errs"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/wire"
 )
 
 // Stop ends the workers, passes on the last of their output, and takes down what the session made. It may be called more than once.
@@ -79,7 +79,7 @@ func (n *Node) shutDown(timeout time.Duration) error {
 	go func() { n.wg.Wait(); close(left) }()
 	var err error
 	if !wait(left, max(time.Until(deadline), time.Second)) {
-		err = errs.New(errs.ETIMEDOUT, "the engine did not stop within %v: something of it is still busy; %s has more", timeout, n.session.logs())
+		err = errs.New(errs.ETIMEDOUT, "the engine did not stop within %v: something of it is still busy; %s has more", timeout, n.logPath())
 	}
 	n.logf("stopped")
 	n.closeFiles()
@@ -124,7 +124,7 @@ func (n *Node) checkStopped() {
 
 func (n *Node) closeFiles() {
 	if n.session != nil {
-		if err := n.session.close(); err != nil {
+		if err := n.session.Close(); err != nil {
 			n.logf("%v", fmt.Errorf("the session's folder: %w", err))
 		}
 	}

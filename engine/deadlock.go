@@ -4,10 +4,10 @@ import (
 	"slices"
 	"strings"
 
-	"raygo/engine/actor"
-	"raygo/engine/errs"
-	"raygo/engine/task"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/actor"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/task"
+	"github.com/raygo/raygo/engine/wire"
 )
 
 // waitFor is what a running task said it waits for.

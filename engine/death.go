@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"raygo/engine/errs"
+	"github.com/raygo/raygo/engine/errs"
 
 	"golang.org/x/sys/unix"
 )

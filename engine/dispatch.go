@@ -3,8 +3,8 @@ package engine
 import (
 	"fmt"
 
-	"raygo/engine/errs"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/wire"
 )
 
 // frames takes whole frames of one peer. What is malformed ends the connection: nothing after it could be trusted.

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"raygo/engine/errs"
+	"github.com/raygo/raygo/engine/errs"
 )
 
 // Conn is an embedded connection: frames in by Input, frames out by the function given to Attach.

@@ -4,19 +4,21 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"time"
 
-	"raygo/engine/actor"
-	"raygo/engine/errs"
-	"raygo/engine/ids"
-	"raygo/engine/schedule"
-	"raygo/engine/task"
-	"raygo/engine/version"
-	"raygo/engine/wire"
-	workerproc "raygo/engine/worker"
-	"raygo/objectstore"
+	"github.com/raygo/raygo/engine/actor"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/ids"
+	"github.com/raygo/raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/session"
+	"github.com/raygo/raygo/engine/task"
+	"github.com/raygo/raygo/engine/version"
+	"github.com/raygo/raygo/engine/wire"
+	workerproc "github.com/raygo/raygo/engine/worker"
+	"github.com/raygo/raygo/objectstore"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,7 +33,7 @@ type Node struct {
 	incarnation uint64
 	total       schedule.Resources
 
-	session  sessionDir
+	session  *session.Session
 	listener net.Listener
 	logFile  *os.File
 	store    *objectstore.Store
@@ -131,15 +133,15 @@ func Start(opts Options) (*Node, error) {
 
 // open makes the session's folder, the socket and the store.
 func (n *Node) open() (err error) {
-	if n.session, err = openSession(n.opts.TempDir, n.opts.SessionName); err != nil {
-		return err
+	if n.session, err = session.Create(session.Options{TempDir: n.opts.TempDir, Name: n.opts.SessionName}); err != nil {
+		return errs.New(errs.EINTERNAL, "the session's folder cannot be made: %w", err)
 	}
-	if n.logFile, err = os.OpenFile(n.session.logs()+"/engine.log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+	if n.logFile, err = os.OpenFile(n.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return errs.New(errs.EINTERNAL, "the engine cannot write its log: %w", err)
 	}
 	n.registerFD(int(n.logFile.Fd()), true)
 	if n.opts.SpillDirs == nil {
-		n.opts.SpillDirs = []string{n.session.dir() + "/spill"}
+		n.opts.SpillDirs = []string{n.session.Dir + "/spill"}
 	}
 	n.store, err = objectstore.Open(objectstore.Options{
 		Capacity: n.opts.ObjectStoreMemory, SpillDirs: n.opts.SpillDirs, Env: storeEnv{n}, Warn: n.storeIsTight,
@@ -149,7 +151,7 @@ func (n *Node) open() (err error) {
 	}
 	n.registerFD(n.arenaFD(), true)
 	if n.opts.Listen {
-		if n.listener, err = n.session.listen(); err != nil {
+		if n.listener, err = n.session.Listen(); err != nil {
 			return errs.New(errs.ECONNECTION, "the session's socket cannot be made: %w", err)
 		}
 	}
@@ -180,10 +182,12 @@ func (n *Node) registerFD(fd int, on bool) {
 }
 
 // SessionDir is the folder of the session.
-func (n *Node) SessionDir() string { return n.session.dir() }
+func (n *Node) SessionDir() string { return n.session.Dir }
+
+func (n *Node) logPath() string { return filepath.Join(n.session.LogDir, "engine.log") }
 
 // Socket is where other programs connect.
-func (n *Node) Socket() string { return n.session.socket() }
+func (n *Node) Socket() string { return n.session.SocketPath }
 
 // runStep is what the strand runs.
 func (n *Node) runStep(st step) {
@@ -253,7 +257,7 @@ func (n *Node) guard() {
 
 // Broken says whether a fault of the engine itself has stopped it, and where its log is.
 func (n *Node) Broken() (bool, string) {
-	return n.strand.broken.Load(), n.session.logs() + "/engine.log"
+	return n.strand.broken.Load(), n.logPath()
 }
 
 func versionError(who, theirs string) error {

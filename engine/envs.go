@@ -10,8 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"raygo/engine/errs"
-	workerproc "raygo/engine/worker"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/session"
+	workerproc "github.com/raygo/raygo/engine/worker"
 
 	"golang.org/x/sys/unix"
 )
@@ -87,7 +88,7 @@ func (n *Node) startEnv(e *env) {
 		spec := e.spec
 		n.wg.Go(func() {
 			defer n.guard()
-			built, err := buildEnv(context.Background(), spec, filepath.Join(n.opts.TempDir, "raygo-envs"))
+			built, err := buildEnv(context.Background(), spec, filepath.Join(session.Root(n.opts.TempDir), "runtime_envs"))
 			n.strand.post(func() {
 				if err != nil {
 					e.fail(n, errs.ERUNTIMEENV, fmt.Errorf("its runtime_env could not be built: %w", err))

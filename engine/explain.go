@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"raygo/engine/actor"
-	"raygo/engine/schedule"
-	"raygo/engine/task"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/actor"
+	"github.com/raygo/raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/task"
+	"github.com/raygo/raygo/engine/wire"
 )
 
 // explainedObjects is how many objects a wait is explained for; more would not be read.

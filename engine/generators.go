@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/wire"
 )
 
 // firstItem is the index of a generator's first item; index 1 is its end.

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"time"
 
-	"raygo/engine/errs"
-	"raygo/engine/ids"
-	"raygo/engine/schedule"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/ids"
+	"github.com/raygo/raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/wire"
 )
 
 // groupData is the engine's part of a placement group.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"raygo/engine/errs"
-	"raygo/engine/schedule"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/wire"
 )
 
 // noteInfeasible warns of a demand that this node can never meet, and has its tasks fail after a while: an engine without an autoscaler cannot grow.

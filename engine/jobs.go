@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"raygo/engine/actor"
-	"raygo/engine/errs"
-	"raygo/engine/version"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/actor"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/version"
+	"github.com/raygo/raygo/engine/wire"
 
 	"github.com/vmihailenco/msgpack/v5"
 )

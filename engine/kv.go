@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"raygo/engine/errs"
+	"github.com/raygo/raygo/engine/errs"
 )
 
 type kvArg struct {

@@ -3,7 +3,7 @@ package engine
 import (
 	"os"
 
-	workerproc "raygo/engine/worker"
+	workerproc "github.com/raygo/raygo/engine/worker"
 )
 
 // Launcher starts a template process: one that has imported what a job's workers need, and forks them.

@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"raygo/engine/wire"
-	workerproc "raygo/engine/worker"
+	"github.com/raygo/raygo/engine/wire"
+	workerproc "github.com/raygo/raygo/engine/worker"
 )
 
 // logMap is the map of RG_LOG.

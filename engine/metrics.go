@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"raygo/engine/errs"
+	"github.com/raygo/raygo/engine/errs"
 )
 
 // metrics are what programs record by raygo.util.metrics, as Prometheus has them.

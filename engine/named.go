@@ -3,8 +3,8 @@ package engine
 import (
 	"fmt"
 
-	"raygo/engine/errs"
-	"raygo/engine/task"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/task"
 )
 
 // service is a function that a program serves by name.

@@ -3,9 +3,9 @@ package engine
 import (
 	"slices"
 
-	"raygo/engine/errs"
-	"raygo/engine/wire"
-	"raygo/objectstore"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/wire"
+	"github.com/raygo/raygo/objectstore"
 )
 
 // unit is all that goes by one number: a task and its values, a put, an actor and its handle, a placement group and its readiness.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"raygo/engine/errs"
-	"raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/schedule"
 
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -77,9 +77,6 @@ func (o *Options) complete() (schedule.Resources, error) {
 	}
 	if o.Memory == 0 {
 		o.Memory = total * 7 / 10
-	}
-	if o.TempDir == "" {
-		o.TempDir = os.TempDir()
 	}
 	if o.NodeIP == "" {
 		o.NodeIP = "127.0.0.1"

@@ -9,8 +9,8 @@ import (
 	"time"
 	"unsafe"
 
-	"raygo/engine/wire"
-	"raygo/objectstore"
+	"github.com/raygo/raygo/engine/wire"
+	"github.com/raygo/raygo/objectstore"
 
 	"golang.org/x/sys/unix"
 )

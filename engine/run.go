@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"time"
 
-	"raygo/engine/actor"
-	"raygo/engine/errs"
-	"raygo/engine/schedule"
-	"raygo/engine/task"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/actor"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/task"
+	"github.com/raygo/raygo/engine/wire"
 )
 
 // dispatch lets start what may: placement groups, then tasks and actors for which resources and a process are free.

@@ -5,11 +5,11 @@ import (
 	"os"
 	"time"
 
-	"raygo/engine/actor"
-	"raygo/engine/errs"
-	"raygo/engine/ids"
-	"raygo/engine/task"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/actor"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/ids"
+	"github.com/raygo/raygo/engine/task"
+	"github.com/raygo/raygo/engine/wire"
 )
 
 // taskCounts counts tasks since the engine started.

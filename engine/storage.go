@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 
-	"raygo/engine/errs"
-	"raygo/engine/wire"
-	"raygo/objectstore"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/wire"
+	"github.com/raygo/raygo/objectstore"
 )
 
 // storeError gives an error of the store its code. Its text has both sizes already.

@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"raygo/engine/errs"
-	"raygo/engine/ids"
-	"raygo/engine/task"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/ids"
+	"github.com/raygo/raygo/engine/task"
+	"github.com/raygo/raygo/engine/wire"
 
 	"github.com/vmihailenco/msgpack/v5"
 )

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"time"
 
-	"raygo/engine/actor"
-	"raygo/engine/errs"
-	"raygo/engine/schedule"
-	"raygo/engine/task"
-	"raygo/engine/wire"
-	"raygo/objectstore"
+	"github.com/raygo/raygo/engine/actor"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/task"
+	"github.com/raygo/raygo/engine/wire"
+	"github.com/raygo/raygo/objectstore"
 )
 
 // taskState is a task from its SUBMIT until it has ended for good.

@@ -3,10 +3,10 @@ package engine
 import (
 	"crypto/sha256"
 
-	"raygo/engine/errs"
-	"raygo/engine/schedule"
-	"raygo/engine/task"
-	"raygo/engine/wire"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/task"
+	"github.com/raygo/raygo/engine/wire"
 )
 
 // template is a function or class with its options, known to all peers by one number.

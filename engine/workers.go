@@ -5,10 +5,10 @@ import (
 	"os"
 	"time"
 
-	"raygo/engine/errs"
-	"raygo/engine/schedule"
-	"raygo/engine/wire"
-	workerproc "raygo/engine/worker"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/wire"
+	workerproc "github.com/raygo/raygo/engine/worker"
 
 	"golang.org/x/sys/unix"
 )

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"raygo/engine/version"
+	"github.com/raygo/raygo/engine/version"
 )
 
 const (

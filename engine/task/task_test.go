@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"raygo/engine/errs"
-	"raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/schedule"
 
 	"github.com/vmihailenco/msgpack/v5"
 )

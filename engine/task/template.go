@@ -1,8 +1,8 @@
 package task
 
 import (
-	"raygo/engine/errs"
-	"raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/schedule"
 
 	"github.com/vmihailenco/msgpack/v5"
 )

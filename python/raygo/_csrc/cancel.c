@@ -44,9 +44,11 @@ static bool take_noted(uint64_t task) {   /* mu */
   return false;
 }
 
-bool rb_begin(struct rb_runner *r, uint64_t task, struct rb_tmpl *m) {
+bool rb_begin(struct rb_runner *r, rg_task *t, struct rb_tmpl *m) {
+  uint64_t task = t->id;
   rb_thread_task = task;
   r->tmpl = m;
+  r->t = t;
   if (r->main) rb_main_task = task;
   pthread_mutex_lock(&W.mu);
   bool ok = !W.ncanceled || !take_noted(task);
@@ -66,6 +68,7 @@ bool rb_finish(struct rb_runner *r) {
   rb_thread_task = 0;
   if (r->main) rb_main_task = 0;
   r->tmpl = NULL;
+  r->t = NULL;
   return canceled;
 }
 
@@ -167,6 +170,15 @@ static PyObject *is_canceled(PyObject *self, PyObject *unused) {
   return PyBool_FromLong(yes);
 }
 
+/* (template's info, number, attempt, context): of this thread's task; a thread that the user started counts to the main thread's.  None: no task. */
+static PyObject *running(PyObject *self, PyObject *unused) {
+  (void)self, (void)unused;
+  struct rb_runner *r = rb_me ? rb_me : W.main_runner;
+  if (!r || !r->t) Py_RETURN_NONE;
+  PyObject *info = r->tmpl && r->tmpl->info ? r->tmpl->info : Py_None;
+  return Py_BuildValue("OKky#", info, (unsigned long long)r->t->id, (unsigned long)r->t->x.attempt, (const char *)r->t->context, (Py_ssize_t)r->t->x.context_len);
+}
+
 static PyObject *current_task(PyObject *self, PyObject *unused) {
   (void)self, (void)unused;
   return PyLong_FromUnsignedLongLong(rb_current());
@@ -189,6 +201,7 @@ static PyObject *set_loop_thread(PyObject *self, PyObject *on) {
 PyMethodDef rb_cancel_methods[] = {
     {"_interrupt", (PyCFunction)(void (*)(void))interrupt, METH_FASTCALL, "A worker's SIGINT handler."},
     {"is_canceled", is_canceled, METH_NOARGS, "Whether the task of this thread was cancelled."},
+    {"running", running, METH_NOARGS, "(info, number, attempt, context) of the task that runs on this thread, or None."},
     {"current_task", current_task, METH_NOARGS, "The number of the task that runs here; 0: none."},
     {"set_current_task", set_current_task, METH_O, "Sets it for this thread."},
     {"set_loop_thread", set_loop_thread, METH_O, "This thread runs an event loop: set_types' current_task knows the task."},

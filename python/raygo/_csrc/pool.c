@@ -110,14 +110,14 @@ static rg_task *next_task(struct group *g, bool main) {
     if (t) return t;
     while ((t = rg_task_try(W.ses->c)))
       if ((t = mine(g, t))) return t;
-    bool wait_over = false;
+    bool again = false;
     PyThreadState *ts = PyEval_SaveThread();
     pthread_mutex_lock(&P.mu);
     g->idle++;
-    while (!wait_over && !P.stop && !(t = own(g))) {
+    while (!again && !P.stop && !(t = own(g))) {
       if (P.taker) {
+        P.coming = false;   /* called up, but another was faster */
         pthread_cond_wait(&g->work, &P.mu);
-        wait_over = P.coming && !P.taker;
         continue;
       }
       int status;
@@ -132,7 +132,7 @@ static rg_task *next_task(struct group *g, bool main) {
         P.stop = true;
         for (int i = 0; i < P.n; i++) pthread_cond_broadcast(&P.groups[i].work);
       }
-      wait_over = true;
+      again = true;
     }
     g->idle--;
     bool stop = P.stop && !t;

@@ -75,6 +75,7 @@ PyObject *rb_task_new(rg_task *t, struct rb_tmpl *m, int64_t started) {
     return NULL;
   }
   k->t = t;
+  k->id = t->id;
   k->m = m;
   k->started = started;
   return (PyObject *)k;
@@ -125,6 +126,7 @@ static PyObject *task_args(PyObject *self, PyObject *unused) {
 
 static PyObject *answered(rb_task *k) {
   end_generating(k);
+  if (rb_me && rb_me->t == k->t) rb_me->t = NULL;
   rg_task_free(W.ses->c, k->t);
   k->t = NULL;
   Py_RETURN_NONE;
@@ -272,7 +274,7 @@ static PyObject *task_begin(PyObject *self, PyObject *unused) {
   rb_task *k = (rb_task *)self;
   struct rb_runner *r = rb_me;
   if (!open_task(self) || !r) return NULL;
-  return PyBool_FromLong(rb_begin(r, k->t->id, k->m));
+  return PyBool_FromLong(rb_begin(r, k->t, k->m));
 }
 
 static PyObject *task_end(PyObject *self, PyObject *unused) {
@@ -286,7 +288,10 @@ static PyObject *task_end(PyObject *self, PyObject *unused) {
     rg_task *t = open_task(self);                                             \
     return t ? PyLong_FromUnsignedLongLong(expression) : NULL;                \
   }
-NUMBER(id, t->id)
+static PyObject *get_id(PyObject *self, void *unused) {
+  (void)unused;
+  return PyLong_FromUnsignedLongLong(((rb_task *)self)->id);
+}
 NUMBER(flags, t->flags)
 NUMBER(actor, t->x.actor)
 NUMBER(parent, t->x.parent)

@@ -165,12 +165,13 @@ static void give_to_package(rg_task *t, struct rb_tmpl *m, int64_t started, PyOb
 }
 
 static void run_slow(struct rb_runner *r, rg_task *t, struct rb_tmpl *m, int64_t started) {
-  if (!rb_begin(r, t->id, m)) {
+  if (!rb_begin(r, t, m)) {
     rb_finish(r);
     canceled_result(t, started);
     return;
   }
   give_to_package(t, m, started, NULL);
+  r->t = NULL;
   rb_finish(r);
 }
 
@@ -178,7 +179,7 @@ static void run_fast(struct rb_runner *r, rg_task *t, struct rb_tmpl *m, int64_t
   PyObject *args = NULL, *kwargs = NULL, *out = NULL;
   struct rb_ser s;
   bool ok = false;
-  if (rb_begin(r, t->id, m)) {
+  if (rb_begin(r, t, m)) {
     if (rb_args_load(t, m->msgpack, &args, &kwargs) == 0) out = PyObject_Call(m->callable, args, kwargs);
     ok = out && rb_ser_begin(&s, out) == 0;
   }
@@ -213,7 +214,7 @@ void rb_run_one(struct rb_runner *r, rg_task *t, rg_task **next) {
   struct rb_tmpl *m = rb_tmpl_of(t->x.template_no);
   if (RB_UNLIKELY(!m)) {
     PyObject *exc = caught();
-    rb_begin(r, t->id, NULL);
+    rb_begin(r, t, NULL);
     give_to_package(t, NULL, started, exc);
     rb_finish(r);
     Py_XDECREF(exc);

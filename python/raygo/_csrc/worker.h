@@ -22,6 +22,7 @@ struct rb_runner {               /* a thread that runs tasks; on its stack, in t
   pthread_t thread;
   unsigned long ident;           /* Python's */
   struct rb_tmpl *tmpl;          /* GIL: of the running task */
+  rg_task *t;                    /* GIL: the running task, until its answer */
 };
 
 struct rb_notice { struct rb_notice *next; int kind; uint64_t id, value; };
@@ -60,7 +61,7 @@ void rb_end_process(void);                               /* the engine is gone *
 /* cancel.c */
 void rb_runner_enter(struct rb_runner *r, bool main);
 void rb_runner_leave(struct rb_runner *r);
-bool rb_begin(struct rb_runner *r, uint64_t task, struct rb_tmpl *m);   /* false: it was cancelled before */
+bool rb_begin(struct rb_runner *r, rg_task *t, struct rb_tmpl *m);   /* false: it was cancelled before */
 bool rb_finish(struct rb_runner *r);                     /* whether it was cancelled meanwhile */
 void rb_on_cancel(void *arg, uint64_t task, int force);
 void rb_on_resume(void *arg, uint64_t task, uint64_t taken);
@@ -74,6 +75,7 @@ extern PyMethodDef rb_cancel_methods[];
 typedef struct {
   PyObject_HEAD
   rg_task *t;                    /* owned; NULL once answered */
+  uint64_t id;
   struct rb_tmpl *m;
   int64_t started;
   struct rb_gen gen;
