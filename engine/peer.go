@@ -50,7 +50,6 @@ type peer struct {
 	held      map[*object]struct{} // workers only: what dies with them; drivers' objects are found by walking through all
 	pins      map[wire.OID]*pinned
 	created   map[wire.OID]*objectstore.Entry // space given, not sealed
-	streams   map[uint64]*unit                // workers: generators whose items arrive
 	gone      bool
 	greeted   bool // HELLO was answered
 	tokens    chan struct{}
@@ -227,7 +226,14 @@ func (n *Node) flushAll(captured bool) {
 }
 
 func (p *peer) flush() {
-	if p.gone || p.writing || len(p.out) == 0 {
+	if p.gone || len(p.out) == 0 {
+		return
+	}
+	if p.writing {
+		if len(p.out) > maxBacklog {
+			n := p.n
+			n.strand.post(func() { n.refuse(p, fmt.Errorf("it has left %d bytes unread", len(p.out))) })
+		}
 		return
 	}
 	if p.deliver != nil {
