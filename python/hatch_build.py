@@ -144,7 +144,7 @@ def build_binding(target: Path) -> None:
             target.name,
             [
                 *find_cc(),
-                *("-shared", "-fPIC", "-O2", "-g0", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden", "-pthread"),
+                *("-shared", "-fPIC", "-O2", "-s", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden", "-pthread"),
                 f'-DRAYGO_VERSION="{version()}"',
                 *(["-DPy_LIMITED_API=0x030B0000"] if LIMITED_API else []),
                 *(f"-I{path}" for path in (include, PACKAGE / "_csrc", ROOT / "capi", ROOT / "capi" / "include")),

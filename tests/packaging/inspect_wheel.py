@@ -19,7 +19,7 @@ def problems(wheel: Path) -> list[str]:
         found.append("the binding is missing")
     found += [f"{name} does not belong there" for name in sorted(names) if not re.match(r"raygo/|raygo-[^/]+\.dist-info/|raygo\.libs/", name)]
     found += [f"{name} is a source of the build" for name in sorted(names) if name.endswith((".c", ".h", ".go", ".map", ".pyc"))]
-    if not re.search(r"-(cp311-abi3|cp310-cp310)-(many)?linux_\w+\.whl$", wheel.name):
+    if not re.search(r"-(cp311-abi3|cp310-cp310)-(many)?linux[\w.]+\.whl$", wheel.name):
         found.append(f"the tag of {wheel.name} is wrong")
     return found
 

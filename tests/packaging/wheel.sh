@@ -31,7 +31,10 @@ esac
 "$python" -m build --wheel --outdir "$work/raw" . >"$work/build.log" 2>&1 || { tail -n 40 "$work/build.log" >&2; exit 1; }
 wheel=$(echo "$work"/raw/*.whl)
 if [ "$kind" != native ]; then
-  PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --only-plat --plat "manylinux_2_28_$kind" -w "$work/out" "$wheel" >"$work/repair.log" 2>&1 \
+  # For a machine other than its own, auditwheel takes no name and finds the oldest that holds.
+  plat=(--plat auto)
+  [ "$kind" != "$(uname -m)" ] || plat=(--only-plat --plat "manylinux_2_28_$kind")
+  PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair "${plat[@]}" -w "$work/out" "$wheel" >"$work/repair.log" 2>&1 \
     || { tail -n 40 "$work/repair.log" >&2; exit 1; }
   wheel=$(echo "$work"/out/*.whl)
   "$python" -m auditwheel show "$wheel" >"$work/show.log"

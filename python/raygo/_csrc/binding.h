@@ -5,7 +5,7 @@
 #ifndef RAYGO_BINDING_H
 #define RAYGO_BINDING_H
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE
+#define _GNU_SOURCE 1 /* as pyconfig.h of Python 3.10 says it */
 #endif
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
