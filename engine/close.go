@@ -26,6 +26,7 @@ func (n *Node) shutDown(timeout time.Duration) error {
 	if n.listener != nil {
 		n.listener.Close()
 	}
+	n.endCtx()
 	n.call(n.beginStop)
 	var templates []Template
 	if !wait(n.idle, min(graceToEnd, time.Until(deadline))) {

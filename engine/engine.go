@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -80,6 +81,8 @@ type Node struct {
 	warned     map[string]bool
 	infeasible bool // a timer for infeasible demands is set
 
+	ctx      context.Context // ends with the node
+	endCtx   context.CancelFunc
 	stopping bool
 	idle     chan struct{} // closed when stopping and no worker is left
 	wg       sync.WaitGroup
@@ -110,6 +113,7 @@ func Start(opts Options) (*Node, error) {
 		actors: map[uint64]*actorState{}, reserved: map[actor.Name]reservation{}, pgNames: map[string]uint64{}, services: map[string]*service{},
 		kv: map[string]map[string][]byte{}, ended: task.NewRing(endedKept), warned: map[string]bool{}, idle: make(chan struct{}),
 	}
+	n.ctx, n.endCtx = context.WithCancel(context.Background())
 	n.id, n.incarnation = ids.NewNode()
 	labels := map[string]string{"ray.io/node-id": n.nodeID()}
 	for k, v := range opts.Labels {

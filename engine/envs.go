@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/runtimeenv"
 	"github.com/raygo/raygo/engine/session"
 	workerproc "github.com/raygo/raygo/engine/worker"
 
@@ -33,7 +33,7 @@ type env struct {
 	err         error // it cannot be had: what its tasks fail with
 	code        errs.Code
 	retired     bool
-	built       builtEnv
+	built       runtimeenv.Result
 	relaunching bool
 
 	idle    []*worker // the last one was used last
@@ -82,13 +82,14 @@ func (n *Node) startEnv(e *env) {
 	case envNew:
 		e.state = envBuilding
 		if e.spec == "" {
-			n.launch(e, builtEnv{})
+			n.launch(e, runtimeenv.Result{})
 			return
 		}
 		spec := e.spec
+		base := runtimeenv.Base{Executable: n.executable(e.job), Cwd: e.job.hello.Cwd, SessionDir: n.SessionDir(), Env: e.job.hello.Env}
 		n.wg.Go(func() {
 			defer n.guard()
-			built, err := buildEnv(context.Background(), spec, filepath.Join(session.Root(n.opts.TempDir), "runtime_envs"))
+			built, err := runtimeenv.Build(n.ctx, spec, filepath.Join(session.Root(n.opts.TempDir), "runtime_envs"), base)
 			n.strand.post(func() {
 				if err != nil {
 					e.fail(n, errs.ERUNTIMEENV, fmt.Errorf("its runtime_env could not be built: %w", err))
@@ -105,38 +106,34 @@ func (n *Node) startEnv(e *env) {
 	}
 }
 
-// builtEnv is what a runtime_env comes to.
-type builtEnv struct {
-	executable string
-	cwd        string
-	sysPath    []string
-	env        map[string]string
+func (n *Node) executable(j *job) string {
+	if j.hello.Executable != "" {
+		return j.hello.Executable
+	}
+	return n.opts.Executable
 }
 
 // launch starts the environment's template.
-func (n *Node) launch(e *env, b builtEnv) {
+func (n *Node) launch(e *env, b runtimeenv.Result) {
 	if n.stopping || e.retired {
 		return
 	}
 	e.built = b
 	h := e.job.hello
 	c := workerproc.Config{
-		Executable: n.opts.Executable, SysPath: append(slices.Clone(b.sysPath), h.SysPath...), Cwd: h.Cwd, MainPath: h.MainPath,
+		Executable: n.executable(e.job), SysPath: append(slices.Clone(b.SysPath), h.SysPath...), Cwd: h.Cwd, MainPath: h.MainPath,
 		Env: map[string]string{}, Preload: slices.Sorted(maps.Keys(e.job.preload)), SessionDir: n.SessionDir(), Arena: n.store.File(),
 		WorkerIdle: n.opts.workerIdle(), Log: n.logFile,
 	}
-	if h.Executable != "" {
-		c.Executable = h.Executable
+	if b.Executable != "" {
+		c.Executable = b.Executable
 	}
-	if b.executable != "" {
-		c.Executable = b.executable
-	}
-	if b.cwd != "" {
-		c.Cwd = b.cwd
+	if b.Cwd != "" {
+		c.Cwd = b.Cwd
 	}
 	maps.Copy(c.Env, n.opts.Env)
 	maps.Copy(c.Env, h.Env)
-	maps.Copy(c.Env, b.env)
+	maps.Copy(c.Env, b.Env)
 	c.Output = func(num uint64, pid int, r workerproc.Record) {
 		n.strand.post(func() { n.output(e, num, pid, r) })
 	}

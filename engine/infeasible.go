@@ -15,6 +15,15 @@ func (n *Node) noteInfeasible(c *schedule.Class) {
 	why := c.Infeasible()
 	key := why + t.t.Name
 	limit := n.opts.infeasibleTimeout()
+	if g := c.Demand.Group; g != 0 {
+		if pg := n.sched.Group(g); pg == nil || pg.State == schedule.Removed {
+			limit = 0 // it will not come back
+		}
+	}
+	if limit == 0 {
+		n.strand.post(n.failInfeasible)
+		return
+	}
 	if !n.warned[key] {
 		n.warned[key] = true
 		then := "It waits for ever, as infeasible_timeout_s is negative."
@@ -40,8 +49,16 @@ func (n *Node) failInfeasible() {
 		if why == "" {
 			continue
 		}
+		removed := false
+		if g := c.Demand.Group; g != 0 {
+			pg := n.sched.Group(g)
+			removed = pg == nil || pg.State == schedule.Removed
+		}
+		if limit < 0 && !removed {
+			continue
+		}
 		for it := c.Head(); it != nil; it = c.Head() {
-			if left := limit - (n.now - it.Since()); left > 0 {
+			if left := limit - (n.now - it.Since()); left > 0 && !removed {
 				if next < 0 || left < next {
 					next = left
 				}
@@ -50,9 +67,10 @@ func (n *Node) failInfeasible() {
 			c.Pop()
 			t := it.Value.(*taskState)
 			e := &sysError{Code: errs.EUNSCHEDULABLE, Message: fmt.Sprintf("%s was given up after %v: %s. Ask for less, or start raygo with more.", n.describe(t), limit, why)}
-			if c.Demand.Group != 0 {
-				if g := n.sched.Group(c.Demand.Group); g == nil || g.State == schedule.Removed {
-					e.Code = errs.EPGREMOVED
+			if removed {
+				e.Code, e.Message = errs.EPGREMOVED, fmt.Sprintf("%s cannot run: %s", n.describe(t), why)
+				if t.flags&wire.FlagActorCreate != 0 {
+					e.Code = errs.EACTORPGREMOVED
 				}
 			}
 			if t.flags&wire.FlagActorCreate != 0 && e.Code == errs.EUNSCHEDULABLE {
@@ -62,6 +80,9 @@ func (n *Node) failInfeasible() {
 		}
 	}
 	for _, g := range n.sched.Groups() {
+		if limit < 0 {
+			break
+		}
 		if d := groupOf(g); g.State == schedule.Pending && g.Infeasible() != "" {
 			if left := limit - (n.now - d.since); left > 0 {
 				if next < 0 || left < next {
