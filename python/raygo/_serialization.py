@@ -13,6 +13,8 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+import types
+from collections import ChainMap
 from collections.abc import Callable
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
@@ -40,6 +42,7 @@ def _pickler() -> Any:
         class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             """cloudpickle, with reducers of our own before its."""
 
+            dispatch_table = ChainMap({types.CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
             storages: dict[int, Any]  # of tensors in this value, so that those that share memory still do
 
             def reducer_override(self, obj: Any) -> Any:
@@ -52,6 +55,14 @@ def _pickler() -> Any:
 
         _Pickler = Pickler
     return _Pickler
+
+
+def _reduce_code(code: types.CodeType) -> Any:
+    """As cloudpickle's, with the file's name in it, which newer versions leave out: remote tracebacks need it to show the source."""
+    import cloudpickle
+
+    make, fields = cloudpickle.Pickler.dispatch_table[types.CodeType](code)
+    return make, tuple(code.co_filename if field == "<dynamic-code>" else field for field in fields)
 
 
 def serialize(value: Any) -> tuple[int, Any, list[PickleBuffer]]:

@@ -23,13 +23,17 @@ from raygo import _binding
 
 @pytest.fixture
 def engine() -> Iterator[fe.FakeEngine]:
+    from raygo import _init
+
     engine = fe.FakeEngine()
+    _binding.set_types(auto_init=None)
     if _binding.connected():
         _binding.shutdown(1)
     _binding.connect(engine.path, msgpack.packb({"version": fe.version(), "role": "driver"}), 5)
     yield engine
     if _binding.connected():
         _binding.shutdown(1)
+    _binding.set_types(auto_init=_init.auto_init)
     engine.close()
 
 

@@ -274,11 +274,14 @@ static PyObject *task_begin(PyObject *self, PyObject *unused) {
   rb_task *k = (rb_task *)self;
   struct rb_runner *r = rb_me;
   if (!open_task(self) || !r) return NULL;
+  rg_client_pumped(W.ses->c, 0);   /* the loop does not read meanwhile */
+  rg_busy(W.ses->c);
   return PyBool_FromLong(rb_begin(r, k->t, k->m));
 }
 
 static PyObject *task_end(PyObject *self, PyObject *unused) {
   (void)self, (void)unused;
+  rg_client_pumped(W.ses->c, 1);
   return PyBool_FromLong(rb_me && rb_finish(rb_me));
 }
 

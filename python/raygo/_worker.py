@@ -1,0 +1,115 @@
+"""A worker: what its task loop, which is C, leaves to Python.
+
+`main` adopts the connection that the template handed over and enters the loop. The loop runs plain functions and methods by itself and calls the
+functions of `Handlers` for the rest: loading a function, running tasks with something special about them, turning exceptions into answers.
+`_worker_run.py` runs those tasks, `_worker_async.py` the calls of async actors, `_worker_errors.py` words the errors.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from raygo import _binding, _session, _worker_errors, runtime_context
+from raygo._worker_run import State, create_actor, run
+from raygo._worker_template import Template
+
+# Imports whose time is worth saving: the node's template imports them before it forks.
+HEAVY = (
+    "numpy", "pandas", "scipy", "sklearn", "pyarrow", "polars", "torch", "torchvision", "tensorflow", "jax", "transformers", "datasets", "lightning", "xgboost",
+    "lightgbm", "cv2", "PIL", "matplotlib", "sympy", "networkx", "requests", "aiohttp", "fastapi", "pydantic", "boto3", "joblib", "nltk", "spacy",
+)  # fmt: skip
+
+#: For the marker that tells whose output follows (`_template.py`). In C, because every write asks.
+current_name = _binding.task_name
+
+_state = State()
+
+
+class Handlers:
+    """What the loop calls. Every task that comes here is answered here; an exception out of these functions ends the process."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._reported: set[str] = set()
+
+    def load(self, number: int, fields: bytes) -> tuple[Any, ...]:
+        """Make a template runnable."""
+        template = Template(number, _binding.unpack(fields))
+        template.load(self._state.actor)
+        return template, template.callable, template.fast, template.name, template.msgpack, self._state.group_of(template)
+
+    def run(self, task: Any) -> Any:
+        """Run a task that is not plain."""
+        if task.template.kind == "actor":
+            return create_actor(self._state, task)
+        return run(self._state, task)
+
+    def error(self, task: Any, exc: BaseException) -> Any:
+        """Answer a task that raised, or that could not be begun."""
+        return _worker_errors.answer(self._state, task, exc)
+
+    def flush(self) -> None:
+        """See to it that what a task printed leaves before its answer does."""
+        flush()
+
+    def modules(self) -> None:
+        """Tell the node what this job imports."""
+        found = [name for name in HEAVY if name in sys.modules and name not in self._reported]
+        if found:
+            from raygo._calls import call
+
+            self._reported.update(found)
+            call("modules.report", {"modules": found})
+
+
+def main(conn: int, arena_fd: int) -> int:
+    """Be a worker on this socket until the engine, or the actor in it, ends it.
+
+    Parameters
+    ----------
+    conn, arena_fd
+        Descriptors of the connection and of the shared memory.
+
+    Returns
+    -------
+    int
+        The process's exit code. The caller ends it by ``os._exit``: threads of the user's must not hold it up.
+    """
+    _session.begin(_binding.worker_adopt(conn, arena_fd))
+    signal.signal(signal.SIGINT, _binding._interrupt)
+    _hide_gpus()
+    runtime_context.task_info = _state.info
+    _binding.set_types(current_task=_state.current)
+    code = _binding.worker_main(Handlers(_state))
+    finish(code)
+    return code
+
+
+def _hide_gpus() -> None:
+    """A task sees the GPUs it was given; where a node has some, one that asked for none sees none."""
+    if os.path.isdir("/proc/driver/nvidia/gpus"):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def finish(code: int) -> None:
+    """What the end of an interpreter would have done: exit hooks, and the last output."""
+    import atexit
+
+    _binding.worker_goodbye() if _state.exits else None
+    try:
+        atexit._run_exitfuncs()
+    except BaseException:  # shown as the interpreter would, and no reason to keep the rest from ending
+        sys.excepthook(*sys.exc_info())
+    flush()
+
+
+def flush() -> None:
+    """Write out what stands in the buffers of stdout and stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):  # the user closed or replaced it
+            pass

@@ -1,0 +1,69 @@
+"""Exceptions of tasks as answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from raygo import _binding, _session
+from raygo.exceptions import ActorExit, AsyncioActorExit, RayTaskError, task_error, task_exit
+
+if TYPE_CHECKING:
+    from raygo._worker_run import State
+
+OK, ERROR, RETRY, CANCELED, EXIT_ACTOR = range(5)  # rg_result_status
+_EXITS = (ActorExit, AsyncioActorExit)
+
+
+def answer(state: State, task: Any, exc: BaseException, canceled: bool | None = None) -> Any:
+    """Answer a task that ended by an exception; what it returns is for the loop (True: the process ends).
+
+    Parameters
+    ----------
+    state, task
+        The worker, and what it ran.
+    exc
+        What came out of the user's code, or what kept it from beginning.
+    canceled
+        Whether somebody cancelled it; None: ask the loop.
+    """
+    template = task.template
+    if isinstance(exc, KeyboardInterrupt) and (_binding.is_canceled() if canceled is None else canceled):
+        task.result((), CANCELED)
+        return None
+    if state.actor is not None and (isinstance(exc, _EXITS) or (isinstance(exc, SystemExit) and template.kind == "method")):
+        return exit_actor(state, task)
+    status = ERROR
+    if template is not None and template.retry and isinstance(exc, template.retry_types) and task.retries_left:
+        status = RETRY
+    send(task, _error(state, task, exc), status)
+    return None
+
+
+def exit_actor(state: State, task: Any) -> bool:
+    """The actor wants to end: the last answer of this process."""
+    task.result((), EXIT_ACTOR)
+    state.exits = True
+    return True
+
+
+def send(task: Any, error: RayTaskError, status: int) -> None:
+    """Answer with an error, in a poorer form when the good one cannot be sent."""
+    try:
+        task.error(error, status)
+    except Exception as why:
+        bare = RayTaskError(error.function_name, f"{error.traceback_str}\n(The exception itself could not be sent: {type(why).__name__}: {why})", None, None, error.pid, error.ip)
+        task.error(bare, status)
+
+
+def _error(state: State, task: Any, exc: BaseException) -> RayTaskError:
+    template = task.template
+    name = template.name if template is not None else "task"
+    if template is not None and template.kind == "actor":
+        name += ".__init__"
+    ip = _session.current.node_ip if _session.current is not None else None
+    if isinstance(exc, SystemExit):
+        return task_exit(exc, name, ip=ip)
+    actor = state.actor
+    if actor is None:
+        return task_error(exc, name, ip=ip)
+    return task_error(exc, name, ip=ip, actor_repr=actor.text(), actor_id=actor.hex())

@@ -1,0 +1,295 @@
+"""Running the tasks that are not plain: actors' creation, generators, coroutines, several values, GPUs."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from raygo import _binding, _worker_errors
+from raygo._worker_template import Template
+
+#: The call that runs in an asyncio task: an (id, template, context bytes, attempt), as `_binding.running` has for threads.
+loop_call: contextvars.ContextVar[tuple[int, Template, bytes, int] | None] = contextvars.ContextVar("raygo_call", default=None)
+
+_LOOP_CALLS = 1000  # max_concurrency of an async actor that does not say
+
+
+class Actor:
+    """The actor that this process holds."""
+
+    def __init__(self, number: int, template: Template, context: dict[str, Any]) -> None:
+        self.number = number
+        self.template = template
+        self.context = context
+        self.instance: Any = None
+        self.loop: Any = None  # of an async actor
+        groups: dict[str, int] = template.fields.get("groups") or {}
+        self.groups = {name: i + 1 for i, name in enumerate(groups)}
+        limit: int = template.fields.get("max_concurrency") or 0
+        self.is_async = bool(template.fields.get("is_async"))
+        self.limits = [limit or (_LOOP_CALLS if self.is_async else 1), *groups.values()]
+
+    def built_in(self, name: str) -> Any:
+        """The methods that every actor has."""
+        if name == "__ray_ready__":
+            return lambda: True
+        if name == "__ray_call__":
+            return lambda function, /, *args, **kwargs: function(self.instance, *args, **kwargs)
+        return _terminate
+
+    def text(self) -> str | None:
+        """Its own description, where its class gives one."""
+        cls = type(self.instance)
+        if self.instance is None or cls.__repr__ is object.__repr__:
+            return None
+        try:
+            return repr(self.instance)
+        except Exception as error:  # a description that fails must not hide the error it belongs to
+            return f"<{cls.__name__}: its repr raised {type(error).__name__}>"
+
+    def hex(self) -> str:
+        """Its id."""
+        from raygo._ids import actor_hex
+
+        return actor_hex(self.number)
+
+
+def _terminate() -> None:
+    from raygo.exceptions import ActorExit
+
+    raise ActorExit
+
+
+class State:
+    """What the worker knows of itself."""
+
+    def __init__(self) -> None:
+        self.actor: Actor | None = None
+        self.exits = False  # of its own will
+
+    def group_of(self, template: Template) -> int:
+        """The number of the concurrency group that runs it; 0: none named."""
+        if self.actor is None:
+            return 0
+        name = template.fields.get("group")
+        if not name:
+            method = getattr(type(self.actor.instance), template.method, None)
+            name = getattr(method, "__ray_concurrency_group__", None)
+        return self.actor.groups.get(name, 0) if name else 0
+
+    def running(self) -> tuple[int, Template, bytes, int] | None:
+        """The task of this thread or asyncio task."""
+        call = loop_call.get()
+        if call is not None:
+            return call
+        found = _binding.running()
+        return None if found is None or found[0] is None else (found[1], found[0], found[3], found[2])
+
+    def current(self) -> int:
+        """For the binding: the running call's number on an event loop's thread."""
+        call = loop_call.get()
+        return call[0] if call is not None else 0
+
+    def info(self) -> dict[str, Any]:
+        """`runtime_context.task_info` (PROTOCOL.md)."""
+        actor, found = self.actor, self.running()
+        out: dict[str, Any] = {}
+        if actor is not None:
+            out.update(actor=actor.number, actor_name=actor.template.fields.get("actor_name") or "", instance=actor.instance, resources=actor.template.resources, **actor.context)
+        if found is not None:
+            number, template, context, attempt = found
+            out.update(name=template.name, function=template.function, attempt=attempt, canceled=_binding.is_canceled(), runtime_env=template.fields.get("runtime_env") or "")
+            if actor is None:
+                out["resources"] = template.resources
+                strategy = template.fields.get("strategy") or {}
+                out.update((key, strategy[key]) for key in ("pg", "bundle", "capture") if key in strategy)
+                out.update(decode(context))
+        return out
+
+
+def decode(context: bytes) -> dict[str, Any]:
+    """An EXEC's context map."""
+    if not context:
+        return {}
+    fields: dict[str, Any] = _binding.unpack(context)
+    fields.pop("name", None)
+    return fields
+
+
+@contextmanager
+def gpus_visible(context: dict[str, Any]) -> Iterator[None]:
+    """Show the task the GPUs that it was given, and no longer than it runs."""
+    if "gpus" not in context:
+        yield
+        return
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, context["gpus"]))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+
+
+# ---- actors
+
+
+def create_actor(state: State, task: Any) -> Any:
+    """Make this process's actor; what it returns tells the loop how its calls run."""
+    template: Template = task.template
+    actor = Actor(task.id, template, decode(task.context))
+    if "gpus" in actor.context:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, actor.context["gpus"]))
+    state.actor = actor
+    try:
+        args, kwargs = task.args()
+        if actor.is_async:
+            from raygo._worker_async import Loop
+
+            actor.loop = Loop(state, actor)
+            actor.instance = actor.loop.construct(template.callable, args, kwargs)
+        else:
+            actor.instance = template.callable(*args, **kwargs)
+    except BaseException as exc:
+        return _worker_errors.answer(state, task, exc)
+    task.result(())
+    if actor.loop is not None:
+        return "loop", actor.loop.run
+    if actor.limits != [1]:
+        return "threads", actor.limits
+    return None
+
+
+# ---- tasks
+
+
+def run(state: State, task: Any) -> Any:
+    """Run a task or a method's call on this thread."""
+    template: Template = task.template
+    try:
+        with gpus_visible(decode(task.context)):
+            args, kwargs = task.args()
+            if template.streaming:
+                stream(task, template, template.callable(*args, **kwargs))
+                return None
+            value = template.callable(*args, **kwargs)
+            if template.asynchronous and not template.generating:
+                value = _run_coroutine(value)
+            del args, kwargs
+            if template.msgpack:
+                task.plain(value)
+            else:
+                task.result(values_of(template, task.nreturns, value))
+    except BaseException as exc:
+        if task.answered:
+            raise
+        return _worker_errors.answer(state, task, exc)
+    return None
+
+
+def _run_coroutine(coroutine: Any) -> Any:
+    import asyncio
+
+    return asyncio.run(coroutine)
+
+
+def values_of(template: Template, n: int, value: Any) -> tuple[Any, ...]:
+    """The values that a task answers with.
+
+    Raises
+    ------
+    ValueError
+        They are not as many as the task's options say.
+    """
+    if template.dynamic:
+        return (dynamic(value),)
+    if n == 1:
+        return (value,)
+    if n == 0:
+        return ()
+    values = tuple(_iterate(value)) if template.generating else _several(template, n, value)
+    if len(values) != n:
+        raise ValueError(f"Task {template.name} returned {len(values)} objects, but num_returns={n}.")
+    return values
+
+
+def _several(template: Template, n: int, value: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(value)
+    except TypeError:
+        raise ValueError(f"Task {template.name} returned one {type(value).__name__}, which cannot be taken apart, but num_returns={n}.") from None
+
+
+def dynamic(value: Any) -> Any:
+    """Put the items of a ``num_returns="dynamic"`` task; its value is the list of their references."""
+    from raygo._generator import DynamicObjectRefGenerator
+
+    return DynamicObjectRefGenerator([_binding.put(item) for item in _iterate(value)])  # type: ignore[misc]
+
+
+def _iterate(value: Any) -> Iterator[Any]:
+    if not hasattr(value, "__aiter__"):
+        yield from value
+        return
+    import asyncio
+
+    items = value.__aiter__()
+    with asyncio.Runner() if sys.version_info >= (3, 11) else _Runner() as runner:
+        while True:
+            try:
+                item = runner.run(_next(items))
+            except StopAsyncIteration:
+                return
+            yield item
+
+
+async def _next(items: Any) -> Any:
+    try:
+        return await items.__anext__()
+    except StopAsyncIteration:
+        raise
+    except StopIteration as error:
+        raise RuntimeError(f"an async generator raised StopIteration: {error}") from error
+
+
+class _Runner:
+    """`asyncio.Runner`, which Python 3.10 lacks."""
+
+    def __enter__(self) -> _Runner:
+        import asyncio
+
+        self._loop = asyncio.new_event_loop()
+        return self
+
+    def run(self, coroutine: Any) -> Any:
+        """Run in the one loop."""
+        return self._loop.run_until_complete(coroutine)
+
+    def __exit__(self, *exc: object) -> None:
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+
+def stream(task: Any, template: Template, value: Any) -> None:
+    """Send a generator's items as they are made, no faster than they are taken; its close is called when nobody wants more."""
+    limit = template.backpressure
+    task.generate()
+    made, items = 0, _iterate(value)
+    try:
+        for item in items:
+            task.item(made, item)
+            made += 1
+            if task.taken(0 if limit < 0 or made < limit else made - limit + 1) < 0:
+                break
+    finally:
+        items.close()  # type: ignore[attr-defined]
+        close = getattr(value, "close", None)
+        if close is not None:
+            close()
+    task.result((made,))
