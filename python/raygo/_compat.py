@@ -35,6 +35,9 @@ class _Ray(types.ModuleType):
             text = f"module 'ray' has no attribute {name!r}: raygo, which stands in for ray here, does not have it"
             raise AttributeError(text, name=name, obj=self) from None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, ("ray",)  # functions that mention `ray` take it along by name
+
     def __dir__(self) -> list[str]:
         import raygo
 

@@ -57,18 +57,30 @@ class ObjectRefGenerator:
     def _answer(self) -> ObjectRef | None:
         """The next reference, once one of the candidates is ready; None at the end."""
         item, end = self._candidates()
-        if _binding.is_ready(item):
-            self._next = None
-            self._taken += 1
-            _binding.consumed(self._task, self._taken)
-            return item
-        self._finished = True
+        failed = False
+        if not _binding.is_ready(item):
+            # The end is there.  Items were sent before it, but the client keeps only those that were asked for: this one may be on its way.
+            try:
+                exists = self._taken < _binding.get_one(end, None)
+            except Exception:
+                failed, exists = True, self._arrives(item)
+            if not exists:
+                self._finished = True
+                self._next = None
+                return end if failed else None
+            _binding.wait([item], 1, None)
         self._next = None
-        try:
-            _binding.get_one(end, 0)  # the number of items: all were taken, or the next would be ready
-        except Exception:
-            return end
-        return None
+        self._taken += 1
+        _binding.consumed(self._task, self._taken)
+        return item
+
+    def _arrives(self, item: ObjectRef) -> bool:
+        """Whether the item was made before the task failed: a question to the engine is answered after what was asked for before it."""
+        from raygo._calls import call
+
+        _binding.wait([item], 1, 0)
+        call("resources.available")
+        return _binding.is_ready(item)
 
     def _wait(self, timeout: float | None) -> bool:
         ready, _ = _binding.wait(self._candidates(), 1, timeout)

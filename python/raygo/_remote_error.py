@@ -321,12 +321,18 @@ def _actor_error(code: int, text: str, err: dict[str, Any]) -> BaseException:
 
 def _cause(err: dict[str, Any]) -> BaseException | None:
     from raygo import _binding
+    from raygo.exceptions import RayTaskError
 
     blob = err.get("cause_blob")
     if not blob:
         return None
-    value = _binding.loads(blob)
-    return value if isinstance(value, BaseException) else None
+    try:
+        _binding.loads(blob)
+    except RayTaskError as cause:  # loading an error raises it
+        return cause
+    except Exception as why:
+        return RayTaskError(str(err.get("task_name") or "task"), f"(the error itself cannot be read here: {type(why).__name__}: {why})", None)
+    return None
 
 
 def _with_stderr(text: str, stderr: str | None) -> str:
