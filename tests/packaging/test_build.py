@@ -67,7 +67,7 @@ def test_wheel_contents_and_tag(dists: tuple[Path, Path]) -> None:
     assert f"\nVersion: {version}\n" in meta
     assert "raygo = raygo._cli:main" in entry
     bare = [line for line in meta.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
-    assert [re.split(r"[ ><=;]", line.partition(": ")[2])[0] for line in bare] == ["cloudpickle", "msgpack"]
+    assert [re.split(r"[ ><=;]", line.partition(": ")[2])[0] for line in bare] == ["cloudpickle"]
 
 
 def exported(library: Path) -> set[str]:

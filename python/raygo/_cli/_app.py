@@ -52,7 +52,7 @@ def status(address: str | None) -> None:
         session = engine.session
         total, free = engine.call("resources.total"), engine.call("resources.available")
         nodes = engine.call("nodes")
-        tasks = Counter(row.get("state", "?") for row in engine.state("tasks", LIMIT, []))
+        task_rows = engine.state("tasks", LIMIT, [], detail=True)
         actors = Counter(row.get("state", "?") for row in engine.state("actors", LIMIT, []))
         store = engine.call("store.stats")
     out = _show.console()
@@ -65,11 +65,17 @@ def status(address: str | None) -> None:
     for name in rows:
         used = total[name] - free.get(name, 0.0)
         out.print(f"  {name:22} {_show.amount(name, used)} / {_show.amount(name, total[name])}", highlight=False)
+    demands = Counter(_demand(row) for row in task_rows if row.get("state") == "PENDING_NODE_ASSIGNMENT")
+    if demands:
+        out.print("\n[bold]Waiting for resources[/bold]")
+    for demand, count in demands.most_common(10):
+        out.print(f"  {count} × {demand}", highlight=False)
+    tasks = Counter(row.get("state", "?") for row in task_rows)
     for title, counts in (("Tasks", tasks), ("Actors", actors)):
         text = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
         out.print(f"\n[bold]{title}[/bold]  {text}", highlight=False)
     out.print("\n[bold]Object store[/bold]")
-    _print_map(out, store)
+    out.print(_show.store(store))
 
 
 @cli.command()
@@ -88,7 +94,7 @@ def memory(stats: bool, limit: int, address: str | None) -> None:
         if len(rows) > limit:
             out.print(f"… and {len(rows) - limit} more (--limit)")
         out.print()
-    _print_map(out, store)
+    out.print(_show.store(store))
 
 
 @cli.command("list")
@@ -184,6 +190,12 @@ def version() -> None:
     click.echo(f"raygo {__version__}")
 
 
+def _demand(row: dict[str, Any]) -> str:
+    """Return what a task asks for, in words."""
+    resources = row.get("required_resources") or {}
+    return ", ".join(f"{_show.amount(name, value)} {name}" for name, value in sorted(resources.items())) or "nothing"
+
+
 def _parse_filter(text: str) -> list[str]:
     """Return ``[key, operator, value]`` of ``key=value`` or ``key!=value``."""
     key, equals, value = text.partition("=")
@@ -200,8 +212,3 @@ def _print_rows(out: Any, name: str, rows: list[dict[str, Any]], detail: bool = 
     if detail or not any(column in row for row in rows for column in columns):
         columns |= dict.fromkeys(key for row in rows for key in row)
     out.print(_show.table(rows, columns))
-
-
-def _print_map(out: Any, values: dict[str, Any]) -> None:
-    for key, value in values.items():
-        out.print("  ", f"{key:28}", _show.cell(key, value), sep="", highlight=False)

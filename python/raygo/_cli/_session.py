@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgpack
 
 from raygo._version import __version__
 
 CONNECT_TIMEOUT_S = 5.0
+OWN_NAME = "raygo command line"  # as the engine notes this client among its jobs
 
 
 class NoSession(click.ClickException):
@@ -102,15 +102,15 @@ class Engine:
             "namespace": "",
             "sys_path": [],
             "cwd": os.getcwd(),
-            "main_path": "",
+            "main_path": OWN_NAME,
             "executable": "",
             "runtime_env": "",
             "log_to_driver": False,
             "env": {},
-            "job_name": "raygo command line",
+            "job_name": OWN_NAME,
         }
         try:
-            _binding.connect(self.session["socket"], msgpack.packb(hello), CONNECT_TIMEOUT_S)
+            _binding.connect(self.session["socket"], _binding.pack(hello), CONNECT_TIMEOUT_S)
         except Exception as error:
             raise NoSession(f"the engine of {self.session['folder']} (pid {self.session.get('pid', '?')}) does not answer: {error}") from error
 
@@ -123,12 +123,14 @@ class Engine:
     def call(self, method: str, argument: Any = None) -> Any:
         """Make one call and return its answer; an error becomes the command's."""
         try:
-            answer = self._binding.call(msgpack.packb([method, argument]), CONNECT_TIMEOUT_S)
+            answer = self._binding.call(self._binding.pack([method, argument]), CONNECT_TIMEOUT_S)
         except self._binding.CallError as error:
             raise click.ClickException(f"{method}: {error.message}") from error
-        return msgpack.unpackb(answer, strict_map_key=False)
+        return self._binding.unpack(answer)
 
     def state(self, kind: str, limit: int, filters: list[list[str]], detail: bool = False) -> list[dict[str, Any]]:
-        """Return rows of the state API."""
-        rows = self.call(f"state.{kind}", {"limit": limit, "filters": filters, "detail": detail})
-        return list(rows or [])
+        """Return rows of the state API, without this command's own."""
+        rows = self.call(f"state.{kind}", {"limit": limit, "filters": filters, "detail": detail}) or []
+        if kind == "workers":
+            return [row for row in rows if row.get("pid") != os.getpid()]
+        return [row for row in rows if kind != "jobs" or row.get("entrypoint") != OWN_NAME]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.text import Text
 
 # What `list` shows of each kind without --detail, in this order, as far as the engine says it.
 COLUMNS = {
-    "tasks": ("task_id", "name", "state", "type", "attempt_number", "worker_pid", "node_id", "error_type"),
+    "tasks": ("task_id", "name", "state", "type", "attempt_number", "worker_pid", "start_time_ms", "end_time_ms", "error_type"),
     "actors": ("actor_id", "class_name", "name", "state", "pid", "ray_namespace", "num_restarts", "death_cause"),
     "objects": ("object_id", "object_size", "reference_type", "task_status", "pid", "call_site"),
     "workers": ("worker_id", "pid", "is_alive", "worker_type", "idle", "exit_type", "exit_detail"),
@@ -20,6 +21,9 @@ COLUMNS = {
     "jobs": ("job_id", "status", "entrypoint", "driver_pid", "start_time", "end_time"),
     "placement_groups": ("placement_group_id", "name", "state", "strategy", "bundles"),
 }
+# The store's figures in the order of reading; those that are not bytes are counts.
+STORE = ("capacity", "used", "pinned", "warm", "largest_free", "high_water", "inline_bytes", "spilled", "spilled_total", "restored_total", "waiting_bytes")
+STORE_COUNTS = ("objects", "arena_objects", "waiting")
 STYLES = {
     **dict.fromkeys(("FINISHED", "ALIVE", "CREATED", "SUCCEEDED", "True"), "green"),
     **dict.fromkeys(("RUNNING", "PENDING_CREATION", "RESTARTING"), "cyan"),
@@ -48,8 +52,10 @@ def size(n: float) -> str:
 
 def cell(key: str, value: Any) -> Text:
     """Return one value as a table shows it."""
-    if value is None or value == "":
+    if value is None or value == "" or (value == 0 and key.endswith(("pid", "_time", "_time_ms"))):
         return Text("-", style="dim")
+    if key.endswith(("_time", "_time_ms")) and isinstance(value, (int, float)):
+        return Text(time.strftime("%H:%M:%S", time.localtime(value / 1000)))
     if isinstance(value, float):
         return Text(f"{value:g}")
     if isinstance(value, int) and not isinstance(value, bool) and ("size" in key or "bytes" in key or "memory" in key):
@@ -78,7 +84,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title: str 
     there = [column for column in columns if any(column in row for row in rows)]
     made = Table(title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
     for column in there:
-        made.add_column(column, overflow="fold", no_wrap=column.endswith("_id"))
+        made.add_column(column.removesuffix("_ms"), overflow="fold", no_wrap=column.endswith(("_id", "state", "type")))
     for row in rows:
         made.add_row(*(cell(column, row.get(column)) for column in there))
     return made
@@ -87,3 +93,15 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title: str 
 def amount(resource: str, value: float) -> str:
     """Return how much of a resource, memory in bytes' units."""
     return size(value) if resource in ("memory", "object_store_memory") else f"{value:g}"
+
+
+def store(stats: Mapping[str, Any]) -> Table:
+    """Return the object store's figures as a table of two columns."""
+    made = Table.grid(padding=(0, 2))
+    for key in STORE:
+        if key in stats:
+            made.add_row("", key.replace("_", " "), Text(size(stats[key]), justify="right"))
+    for key in STORE_COUNTS:
+        if key in stats:
+            made.add_row("", key.replace("_", " "), Text(str(stats[key]), justify="right"))
+    return made
