@@ -148,10 +148,8 @@ func (n *Node) grow() {
 			// Nothing limits these but memory: as many as are useful, not one process for each of ten thousand.
 			want = min(want, max(64, 8*int(n.total[schedule.CPU]/schedule.One))-c.Leases)
 		}
-		want = min(want, maxStarting)
-		for e.starting+e.toFork < want {
-			e.toFork++
-		}
+		// A process that was forked counts as idle at once, so none of those that are starting is free: whoever waits needs another.
+		e.toFork = max(e.toFork, min(want, maxStarting-e.starting))
 		n.startEnv(e)
 	}
 	n.wanting = n.wanting[:0]
@@ -223,7 +221,9 @@ func (n *Node) workerForked(e *env, num uint64, pid int) {
 	if w == nil {
 		return
 	}
-	e.starting--
+	if e.starting--; e.starting == maxStarting-1 {
+		n.reschedule = true
+	}
 	w.pid, w.peer.pid = pid, pid
 	n.byPID[pid] = w
 	if w.killOnFork || w.dead {
