@@ -56,6 +56,7 @@ type Client struct {
 	welcomed chan struct{}
 	refused  chan error
 	once     sync.Once
+	serving  sync.WaitGroup // calls that were taken and not yet answered
 }
 
 type reply struct {

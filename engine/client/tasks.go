@@ -214,6 +214,24 @@ func (c *Client) Serve(ctx context.Context, name string, concurrency int, h Hand
 	return c.Call(ctx, "serve.register", map[string]any{"name": name, "concurrency": concurrency}, nil)
 }
 
+// Withdraw ends the serving of a name, and waits until the calls that were taken have been answered.
+func (c *Client) Withdraw(ctx context.Context, name string) error {
+	if err := c.Call(ctx, "serve.unregister", map[string]any{"name": name}, nil); err != nil {
+		return err
+	}
+	answered := make(chan struct{})
+	go func() {
+		c.serving.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (c *Client) onTemplate(number uint64, b []byte) error {
 	var m struct {
 		Name     string `msgpack:"name"`
@@ -241,7 +259,9 @@ func (c *Client) onExec(h wire.Header, b []byte) error {
 	name := c.mu.defs[uint64(x.Template)]
 	handler := c.mu.served[name]
 	c.mu.Unlock()
+	c.serving.Add(1)
 	go func() {
+		defer c.serving.Done()
 		start := time.Now()
 		var out any
 		failed := err
