@@ -456,6 +456,7 @@ int rg_client_connect(rg_client *c, const char *path, const void *hello, size_t 
 
 int rg_client_arena(rg_client *c, int fd, uint64_t size) {
   if (fd < 0) fd = c->arena_fd;
+  if (c->arena_ro && fd == c->arena_fd && size == c->arena_size) return 0;   /* WELCOME did it */
   if (fd < 0 || !size) return E_INVAL;
   /* Read-only for everything handed out; the writable mapping is made by the first rg_create. */
   void *p = mmap(NULL, size, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);

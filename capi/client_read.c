@@ -210,6 +210,18 @@ static bool cancel_queued(rg_client *c, uint64_t id) {   /* mu */
   return false;
 }
 
+/* On a socket, tasks with arguments in the arena may stand in the same read as WELCOME: it must be mapped before they are looked at.  One key of the
+ * msgpack map is all that is needed here; whoever owns the client reads the rest. */
+static void map_arena(rg_client *c) {
+  static const char key[] = "\xaa" "arena_size";
+  const uint8_t *p = c->welcome, *end = p + c->welcome_len, *at = c->fd >= 0 && c->arena_fd >= 0 ? memmem(p, c->welcome_len, key, sizeof key - 1) : NULL;
+  if (!at || (at += sizeof key - 1) >= end) return;
+  uint64_t size = *at < 0x80 ? *at : 0;
+  if (*at >= 0xcc && *at <= 0xcf && end - at > 1 << (*at - 0xcc))
+    for (int i = 0, n = 1 << (*at - 0xcc); i < n; i++) size = size << 8 | at[1 + i];
+  rg_client_arena(c, -1, size);   /* a failure is met again by the owner, who can report it */
+}
+
 #define CALLBACK(c, call)            \
   do {                               \
     pthread_mutex_unlock(&(c)->mu);  \
@@ -274,6 +286,7 @@ static int dispatch_one(rg_client *c, const struct rg_hdr *h, const uint8_t *p) 
     if (!c->welcome && (c->welcome = malloc(h->len + 8))) {
       memcpy(c->welcome, p, h->len);
       c->welcome_len = h->len;
+      map_arena(c);
     }
     return 0;
   default: return 0;   /* a newer engine may say more */

@@ -51,7 +51,14 @@ def send(task: Any, error: RayTaskError, status: int) -> None:
     try:
         task.error(error, status)
     except Exception as why:
-        bare = RayTaskError(error.function_name, f"{error.traceback_str}\n(The exception itself could not be sent: {type(why).__name__}: {why})", None, None, error.pid, error.ip)
+        bare = RayTaskError(
+            error.function_name,
+            f"{error.traceback_str}\n(The exception itself could not be sent: {type(why).__name__}: {why})",
+            None,
+            None,
+            error.pid,
+            error.ip,
+        )
         task.error(bare, status)
 
 

@@ -99,10 +99,22 @@ class State:
         actor, found = self.actor, self.running()
         out: dict[str, Any] = {}
         if actor is not None:
-            out.update(actor=actor.number, actor_name=actor.template.fields.get("actor_name") or "", instance=actor.instance, resources=actor.template.resources, **actor.context)
+            out.update(
+                actor=actor.number,
+                actor_name=actor.template.fields.get("actor_name") or "",
+                instance=actor.instance,
+                resources=actor.template.resources,
+            )
+            out.update(actor.context)  # what this creation was given, where that is more than its template says
         if found is not None:
             number, template, context, attempt = found
-            out.update(name=template.name, function=template.function, attempt=attempt, canceled=_binding.is_canceled(), runtime_env=template.fields.get("runtime_env") or "")
+            out.update(
+                name=template.name,
+                function=template.function,
+                attempt=attempt,
+                canceled=_binding.is_canceled(),
+                runtime_env=template.fields.get("runtime_env") or "",
+            )
             if actor is None:
                 out["resources"] = template.resources
                 strategy = template.fields.get("strategy") or {}

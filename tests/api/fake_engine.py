@@ -25,7 +25,30 @@ SUBMIT = struct.Struct("<IIQQIIII")
 EXEC = struct.Struct("<IIQQIIIIII")
 RESULT = struct.Struct("<IIQII")
 
-HELLO, TEMPLATE, SUBMIT_, PUT, CREATE, SEAL, ABORT, ADDREF, RELEASE, SUBSCRIBE, PIN, UNPIN, CALL, CANCEL, KILL, RESULT_, ITEM, BLOCKED, UNBLOCKED, RETURN, CONSUMED, GOODBYE = range(1, 23)
+(
+    HELLO,
+    TEMPLATE,
+    SUBMIT_,
+    PUT,
+    CREATE,
+    SEAL,
+    ABORT,
+    ADDREF,
+    RELEASE,
+    SUBSCRIBE,
+    PIN,
+    UNPIN,
+    CALL,
+    CANCEL,
+    KILL,
+    RESULT_,
+    ITEM,
+    BLOCKED,
+    UNBLOCKED,
+    RETURN,
+    CONSUMED,
+    GOODBYE,
+) = range(1, 23)
 WELCOME, OBJECT, CREATED, REPLY, TEMPLATE_DEF, EXEC_, CANCEL_EXEC, RECALL, RESUME, LOG, EXIT, WAIT_ERROR = range(64, 76)
 INLINE, ARENA, SYSERR = 1, 2, 3
 F_FORCE, F_ACTOR_CREATE, F_ACTOR_CALL, F_STREAMING, F_CONTEXT = 1, 16, 32, 64, 128
@@ -145,6 +168,7 @@ class Peer:
 
     def wait_for(self, kind: int, id: int | None = None, timeout: float = 10) -> Frame:
         """Take the first frame of this kind (and id) that arrived, waiting for it."""
+
         def look() -> Frame | None:
             return next((f for f in self.frames if f.kind == kind and (id is None or f.id == id)), None)
 

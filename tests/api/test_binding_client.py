@@ -219,7 +219,9 @@ def test_signals_interrupt_a_wait(engine: fe.FakeEngine) -> None:
 
 def test_calls(engine: fe.FakeEngine) -> None:
     engine.calls["echo"] = lambda x: [x, x]
-    assert _binding.unpack(_binding.call(_binding.pack(["echo", {"a": [1, -5, 2.5, None, b"x", "y" * 40]}]), 5)) == [{"a": [1, -5, 2.5, None, b"x", "y" * 40]}] * 2
+    assert (
+        _binding.unpack(_binding.call(_binding.pack(["echo", {"a": [1, -5, 2.5, None, b"x", "y" * 40]}]), 5)) == [{"a": [1, -5, 2.5, None, b"x", "y" * 40]}] * 2
+    )
     with pytest.raises(_binding.CallError) as caught:
         _binding.call(_binding.pack(["nothing", None]))
     assert caught.value.code == 4 and "no method nothing" in caught.value.message
@@ -277,7 +279,7 @@ def test_large_arguments_travel_as_references(engine: fe.FakeEngine) -> None:
         assert len(s.top) == 1 and len(s.args) < 1000, type(big)
         f(k=big)
         assert len(submitted(engine).top) == 1
-    f(*[b"x" * 10_000] * 20)   # large together only
+    f(*[b"x" * 10_000] * 20)  # large together only
     s = submitted(engine)
     assert s.top == []
 
@@ -414,7 +416,13 @@ def test_forked_children_are_refused(engine: fe.FakeEngine) -> None:
     pid = os.fork()
     if pid == 0:
         said = []
-        for call in (lambda: _binding.put(1), lambda: _binding.get_one(ref, 1), lambda: _binding.wait([ref], 1, 0), lambda: _binding.connect("x", b"", 1), make):
+        for call in (
+            lambda: _binding.put(1),
+            lambda: _binding.get_one(ref, 1),
+            lambda: _binding.wait([ref], 1, 0),
+            lambda: _binding.connect("x", b"", 1),
+            make,
+        ):
             try:
                 call()
                 said.append("worked")

@@ -23,11 +23,12 @@ OK, ERROR, RETRY, CANCELED, EXIT_ACTOR = range(5)
 class Worker:
     """A worker process, and what one can ask of it."""
 
-    def __init__(self, engine: fe.FakeEngine) -> None:
+    def __init__(self, engine: fe.FakeEngine, first: Callable[[Worker], Any] = lambda worker: None) -> None:
         self.engine = engine
         self.peer, fd = engine.adopt()
         self.number = 1 << 40
         self.templates = 0
+        first(self)
         self.pid = os.fork()
         if self.pid == 0:
             code = 99
@@ -170,9 +171,30 @@ def test_resolved_arguments(worker: Worker) -> None:
     worker.engine.top += 1 << 20
     worker.engine.arena[at : at + len(blob)] = blob
     f = worker.function(len)
-    worker.peer.exec(8, f, bytes([1, 0, 0, 0]) + (1).to_bytes(4, "little") + (5).to_bytes(4, "little") + bytes(12) + b"\x80\x05N\x85.", top=[((3, 1), fe.Value(1, fe.ARENA, 0, b"", [], len(blob), at))])
+    worker.peer.exec(
+        8,
+        f,
+        bytes([1, 0, 0, 0]) + (1).to_bytes(4, "little") + (5).to_bytes(4, "little") + bytes(12) + b"\x80\x05N\x85.",
+        top=[((3, 1), fe.Value(1, fe.ARENA, 0, b"", [], len(blob), at))],
+    )
     assert worker.result(8) == (OK, [100_000])
     worker.peer.wait_for(fe.UNPIN)
+
+
+def test_a_task_that_comes_with_the_greeting() -> None:
+    engine = fe.FakeEngine()
+    blob = _binding.dumps("z" * 100_000)
+    engine.arena[: len(blob)] = blob
+    engine.top = 1 << 20
+
+    def first(worker: Worker) -> None:
+        block = bytes([1, 0, 0, 0]) + (1).to_bytes(4, "little") + (5).to_bytes(4, "little") + bytes(12) + b"\x80\x05N\x85."
+        worker.peer.exec(8, worker.function(len), block, top=[((3, 1), fe.Value(1, fe.ARENA, 0, b"", [], len(blob), 0))])
+
+    worker = Worker(engine, first)
+    assert worker.result(8) == (OK, [100_000])
+    worker.close()
+    engine.close()
 
 
 def test_errors(worker: Worker) -> None:

@@ -88,6 +88,20 @@ def test_a_second_driver_joins(driver: Any) -> None:
     )
 
 
+def test_auto_finds_the_newest_that_runs(driver: Any, tmp_path: Any) -> None:
+    driver(
+        """
+        import os, subprocess, sys, raygo
+        address = raygo.init(num_cpus=1, log_to_driver=False)["address"]
+        # A session that started later and has ended is the latest, but not the one to join.
+        subprocess.run([sys.executable, "-c", "import raygo; raygo.init(address='local', num_cpus=1)"], check=True, timeout=30)
+        code = "import raygo, sys; assert raygo.init(address='auto', log_to_driver=False)['address'] == sys.argv[1]"
+        subprocess.run([sys.executable, "-c", code, address], check=True, timeout=30)
+    """,
+        RAYGO_TMPDIR=str(tmp_path),
+    )
+
+
 def test_no_session_to_join(driver: Any) -> None:
     driver(
         """

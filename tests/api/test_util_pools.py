@@ -196,7 +196,7 @@ def test_pool_initializer_and_replacement():
         os.environ["REMEMBERED"] = value
 
     with Pool(2, initializer=remember, initargs=("yes",), maxtasksperchild=2) as pool:
-        assert pool.map(os.environ.get, ["REMEMBERED"] * 4) == ["yes"] * 4
+        assert pool.map(lambda name: os.environ.get(name), ["REMEMBERED"] * 4) == ["yes"] * 4
         assert len({pool.apply(os.getpid) for _ in range(12)}) > 2
 
     def breaks():
