@@ -353,12 +353,11 @@ def _find(address: str | None) -> str | None:
         other = os.environ.get("RAY_ADDRESS", "")
         if other and other != "auto":
             return _find(other)
-        missing = "Could not find any running Ray instance. Start one with raygo.init() in another process; looked in {}."
-        return _socket_of(_sessions_folder() + "/session_latest", missing)
+        return _newest_socket()
     if address.startswith("unix:"):
         return address[len("unix:") :]
     if address.startswith("/"):
-        return address if not os.path.isdir(address) else _socket_of(address, "{} is not the folder of a running session.")
+        return address if not os.path.isdir(address) else _socket_of(address)
     if address.startswith("ray://"):
         raise ValueError(f"{source} is {address!r}: raygo has no remote client (ray://). Run the driver on the session's machine, with address='auto'.")
     raise ConnectionError(
@@ -366,20 +365,37 @@ def _find(address: str | None) -> str | None:
     )
 
 
-def _sessions_folder() -> str:
+def _newest_socket() -> str:
+    """The socket of this user's newest session whose engine runs: with several drivers, the last one started may have ended already."""
     import tempfile
 
-    return f"{os.environ.get('RAYGO_TMPDIR') or tempfile.gettempdir()}/raygo-{os.getuid()}"
+    root = f"{os.environ.get('RAYGO_TMPDIR') or tempfile.gettempdir()}/raygo-{os.getuid()}"
+    try:
+        names = sorted((name for name in os.listdir(root) if name.startswith("session_")), reverse=True)  # "session_latest", then by time
+    except OSError:
+        names = []
+    for name in names:
+        try:
+            return _socket_of(f"{root}/{name}")
+        except ConnectionError:  # it ended, or is being made
+            continue
+    raise ConnectionError(f"Could not find any running Ray instance. Start one with raygo.init() in another process; looked in {root}.")
 
 
-def _socket_of(folder: str, otherwise: str) -> str:
+def _socket_of(folder: str) -> str:
+    """The socket of the session in a folder."""
     import json
 
     try:
         with open(f"{folder}/session.json", encoding="utf-8") as f:
-            return str(json.load(f)["socket"])
+            said = json.load(f)
+        os.kill(said["pid"], 0)
+        socket = str(said["socket"])
     except (OSError, ValueError, KeyError) as error:
-        raise ConnectionError(f"{otherwise.format(folder)} ({error})") from None
+        raise ConnectionError(f"{folder} is not the folder of a running session: {error}") from None
+    if said.get("ended"):
+        raise ConnectionError(f"{folder} is not the folder of a running session: its engine ended at {said['ended']}")
+    return socket
 
 
 def _settings_of_environment() -> dict[str, Any]:

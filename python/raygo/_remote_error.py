@@ -337,7 +337,7 @@ def _cause(err: dict[str, Any]) -> BaseException | None:
 
 def _with_stderr(text: str, stderr: str | None) -> str:
     tail = (stderr or "").strip("\n")
-    if not tail or tail in text:
+    if not tail or "".join(tail.split()) in "".join(text.split()):  # the engine's message has it already, indented
         return text
     return f"{text}\nThe last lines that it wrote to stderr:\n  " + tail.replace("\n", "\n  ")
 

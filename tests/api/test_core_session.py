@@ -65,7 +65,7 @@ def test_functions_outlive_sessions_and_references_do_not(driver: Any) -> None:
     """)
 
 
-def test_a_second_driver_joins(driver: Any) -> None:
+def test_a_second_driver_joins(driver: Any, tmp_path: Any) -> None:
     driver(
         """
         import subprocess, sys, textwrap, raygo
@@ -84,7 +84,8 @@ def test_a_second_driver_joins(driver: Any) -> None:
             out = subprocess.run([sys.executable, "-c", source, name], capture_output=True, text=True, timeout=30)
             assert out.returncode == 0 and "kept" in out.stdout, out.stderr
             assert raygo.get(raygo.get_actor(f"keep{i}").get.remote()) == "kept"
-    """
+    """,
+        RAYGO_TMPDIR=str(tmp_path),  # "auto" must not find sessions of others
     )
 
 
