@@ -154,16 +154,14 @@ raygo_status rga_said(raygo_error *err, int status, const char *what, const char
 
 raygo_status rga_map_error(raygo_error *err, int status, const uint8_t *map, size_t len) {
   raygo_view m = raygo_bytes(map, len);
-  raygo_mp_value code, type, message, trace, out, again;
+  raygo_mp_value code, message, out, again;
   if (!status) status = raygo_mp_find(m, "code", &code) && code.type == RAYGO_MP_INT && code.i > 0 && code.i < INT32_MAX ? (int)code.i : RAYGO_ETASK;
   if (!wanted(err)) return status;
-  bool has_type = raygo_mp_find(m, "type", &type) && type.type == RAYGO_MP_STR && type.s.len;
   bool has_message = raygo_mp_find(m, "message", &message) && message.type == RAYGO_MP_STR;
-  bool has_trace = raygo_mp_find(m, "traceback", &trace) && trace.type == RAYGO_MP_STR && trace.s.len;
   bool has_out = raygo_mp_find(m, "stderr", &out) && out.type == RAYGO_MP_STR && out.s.len;
 #define TEXT(has, v) (has) ? (int)(v).s.len : 0, (has) ? (const char *)(v).s.data : ""
-  rga_fail(err, status, "%.*s%s%.*s%s%.*s%s%.*s", TEXT(has_type, type), has_type ? ": " : "", TEXT(has_message, message), has_trace ? "\n" : "", TEXT(has_trace, trace),
-           has_out ? "\nThe last lines that it wrote to stderr:\n" : "", TEXT(has_out, out));
+  if (has_out && has_message && memmem(message.s.data, message.s.len, out.s.data, out.s.len)) has_out = false;   /* it says so itself */
+  rga_fail(err, status, "%.*s%s%.*s", TEXT(has_message, message), has_out ? "\nThe last lines that it wrote to stderr:\n" : "", TEXT(has_out, out));
 #undef TEXT
   if (raygo_mp_find(m, "retryable", &again) && again.type == RAYGO_MP_BOOL) err->retryable = again.i != 0;
   raygo_mp_reader r = raygo_mp_read(map, len);

@@ -46,7 +46,7 @@ bool rga_drop(struct rga_entry *e);                          /* in use by the ca
 
 raygo_status rga_fail(raygo_error *err, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 raygo_status rga_said(raygo_error *err, int status, const char *what, const char *text, size_t len);   /* text: the engine's own words, may be NULL */
-raygo_status rga_map_error(raygo_error *err, int status, const uint8_t *map, size_t len);   /* a SYSERR map, or the map of a task's error */
+raygo_status rga_map_error(raygo_error *err, int status, const uint8_t *map, size_t len);   /* a SYSERR map; status 0: its own */
 raygo_status rga_stale(raygo_error *err, const char *what);
 raygo_status rga_forked(raygo_error *err);
 raygo_status rga_code(raygo_error *err, int status, const char *doing);   /* a code of the client, in words */

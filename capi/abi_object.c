@@ -195,11 +195,7 @@ raygo_status raygo_abort(raygo_object object, raygo_error *err) {
 /* ------------------------------------------------------------------------------------------------ get */
 
 static raygo_status value_error(rg_slot *s, const uint8_t *p, size_t len, raygo_error *err) {
-  uint32_t format;
-  const uint8_t *body;
-  size_t n;
   if (atomic_load(&s->state) == RG_S_SYSERR) return rga_map_error(err, 0, p, len);
-  if (rga_blob(p, len, &format, &body, &n) && format == RAYGO_MSGPACK) return rga_map_error(err, 0, body, n);
   return rga_fail(err, RAYGO_ETASK,
                   "Task %llx raised a Python exception that only Python can read, since it was not called for another language. Call it with a template of this "
                   "library, or catch the exception in the task.",

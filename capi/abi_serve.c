@@ -40,22 +40,20 @@ static struct rga_def *def_of(struct rga_rt *rt, uint64_t number) {
   return d;
 }
 
-/* The map that stands for an error of code in another language. */
-static int answer_error(rg_client *c, const rg_task *t, int64_t began, raygo_view type, raygo_view message) {
-  raygo_mp w = RAYGO_MP_INIT;
-  struct rg_blob head = {.format = RG_B_MSGPACK};
-  raygo_mp_raw(&w, &head, sizeof head);
-  raygo_mp_map(&w, 3);
+/* An error of another language travels as the engine's own do: as a map that everybody can read. */
+static int answer_error(rg_client *c, const rg_task *t, const char *name, int64_t began, raygo_view type, raygo_view message) {
+  raygo_mp text = RAYGO_MP_INIT, w = RAYGO_MP_INIT;
+  raygo_mp_raw(&text, type.data, type.len);
+  if (type.len) raygo_mp_raw(&text, ": ", 2);
+  raygo_mp_raw(&text, message.data, message.len);
+  raygo_mp_map(&w, 4);
+  rga_key_uint(&w, "code", RAYGO_ETASK);
   rga_key_view(&w, "type", type);
-  rga_key_view(&w, "message", message);
-  rga_key_view(&w, "traceback", raygo_str(""));
-  int r = RAYGO_ENOMEM;
-  if (!w.failed) {
-    head.body_len = w.n - sizeof head;
-    memcpy(w.p, &head, sizeof head);
-    struct rg_out v = {.index = 1, .kind = RG_V_INLINE, .is_error = 1, .data = w.p, .len = w.n};
-    r = rg_result(c, t->id, t->x.attempt, RG_R_ERROR, (uint64_t)(rga_now() - began), &v, 1, 0);
-  }
+  rga_key_view(&w, "message", raygo_mp_view(&text));
+  rga_key_view(&w, "task_name", raygo_str(name));
+  struct rg_out v = {.index = 1, .kind = RG_V_SYSERR, .is_error = 1, .data = w.p, .len = w.n};
+  int r = w.failed || text.failed ? RAYGO_ENOMEM : rg_result(c, t->id, t->x.attempt, RG_R_ERROR, (uint64_t)(rga_now() - began), &v, 1, 0);
+  raygo_mp_free(&text);
   raygo_mp_free(&w);
   return r;
 }
@@ -76,9 +74,9 @@ static raygo_status begin(struct rga_rt *rt, rg_task *x, raygo_task *out, struct
   struct rga_task *t = d && d->plain ? calloc(1, sizeof *t) : NULL;
   *made = NULL;
   if (!t) {
-    if (!d || d->plain) answer_error(rt->c, x, rga_now(), raygo_str("SystemError"), raygo_str("the program that serves the function ran out of memory"));
+    if (!d || d->plain) answer_error(rt->c, x, d ? d->name : "", rga_now(), raygo_str("SystemError"), raygo_str("the program that serves the function ran out of memory"));
     else
-      answer_error(rt->c, x, rga_now(), raygo_str("TypeError"),
+      answer_error(rt->c, x, d->name, rga_now(), raygo_str("TypeError"),
                    raygo_str("the function is served by a program of another language and takes plain values: call it through raygo.cross_language"));
     rg_task_free(rt->c, x);
     return RAYGO_OK;
@@ -94,7 +92,7 @@ static raygo_status begin(struct rga_rt *rt, rg_task *x, raygo_task *out, struct
   pthread_mutex_unlock(&rt->mu);
   out->h = rga_new(RGA_TASK, t, rt);
   if (!out->h) {
-    answer_error(rt->c, x, t->began, raygo_str("SystemError"), raygo_str("the program that serves the function ran out of memory"));
+    answer_error(rt->c, x, d->name, t->began, raygo_str("SystemError"), raygo_str("the program that serves the function ran out of memory"));
     rga_task_ended(t);
     return rga_code(err, RAYGO_ENOMEM, "A task came and was refused");
   }
@@ -256,7 +254,7 @@ raygo_status raygo_task_fail(raygo_task task, raygo_view type, raygo_view messag
   } else {
     rga_drop(e);
     int k = atomic_load(&t->cancelled) ? rg_result(t->rt->c, t->t->id, t->t->x.attempt, RG_R_CANCELED, (uint64_t)(rga_now() - t->began), NULL, 0, 0)
-                                       : answer_error(t->rt->c, t->t, t->began, type, message);
+                                       : answer_error(t->rt->c, t->t, t->def->name, t->began, type, message);
     if (k) r = rga_code(err, k, "The task's error did not reach the engine");
   }
   rga_unuse(e);

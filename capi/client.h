@@ -155,9 +155,9 @@ void rg_client_pumped(rg_client *c, int on);                               /* an
 void rg_task_free(rg_client *c, rg_task *t);                               /* drops its pins */
 struct rg_out {                  /* a value to send */
   uint32_t index;
-  uint16_t kind;                 /* RG_V_INLINE or RG_V_ARENA (created by rg_create under the same oid) */
+  uint16_t kind;                 /* RG_V_INLINE, RG_V_ARENA (created by rg_create under the same oid), or RG_V_SYSERR (an error as text, for every language) */
   uint16_t is_error;
-  const void *data;              /* inline: the blob */
+  const void *data;              /* inline: the blob; syserr: the map */
   uint64_t len;
   const struct rg_oid *refs;
   uint32_t nrefs;

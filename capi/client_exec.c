@@ -14,14 +14,14 @@ static void put_bytes(uint8_t *at, const void *p, size_t n) {   /* zero padding 
 }
 
 static size_t value_size(uint16_t kind, size_t len, uint32_t nrefs) {
-  return sizeof(struct rg_value) + (size_t)nrefs * sizeof(struct rg_oid) + (kind == RG_V_INLINE ? RG_PAD8(len) : 0);
+  return sizeof(struct rg_value) + (size_t)nrefs * sizeof(struct rg_oid) + (kind == RG_V_ARENA ? 0 : RG_PAD8(len));
 }
 
 static size_t put_value(uint8_t *at, const struct rg_out *o) {
   struct rg_value v = {o->index, o->kind, o->is_error, o->len, UINT64_MAX, o->nrefs, 0};
   memcpy(at, &v, sizeof v);
   size_t n = sizeof v + put_oids(at + sizeof v, o->refs, o->nrefs);
-  if (o->kind == RG_V_INLINE) {
+  if (o->kind != RG_V_ARENA) {
     put_bytes(at + n, o->data, o->len);
     n += RG_PAD8(o->len);
   }

@@ -84,8 +84,8 @@ typedef struct raygo_error {
   int32_t code;            /* the status that was returned */
   int32_t retryable;       /* 1: the same call may go well later */
   char *message;           /* what happened, to what, and what to do; ends with a zero byte; NULL when memory ran out */
-  raygo_buf detail;        /* what is known beyond the text as a msgpack map, or nothing.  Errors of tasks have "type", "message", "traceback";
-                              errors of the engine have "task_name", "pid", "exit_code", "signal", "stderr", …, each only where it applies */
+  raygo_buf detail;        /* what is known beyond the text as a msgpack map, or nothing: "code", "message", "type" (of what the task's code raised),
+                              "task_name", "pid", "exit_code", "signal", "stderr", …, each only where it applies */
 } raygo_error;
 
 enum raygo_format {        /* how a value is encoded */
