@@ -377,15 +377,11 @@ class ActorClass:
         template = creation.template(name, namespace, lifetime == "detached")
         number = _binding.next_number()
         if name is not None:
+            _binding.serialize((args, kwargs))  # what cannot be pickled must fail now: a reserved name stays taken until its actor has been
             existing = _reserve(name, namespace, number, bool(options.get("get_if_exists")))
             if existing is not None:
                 return existing
-        try:
-            (ref,) = _binding.submit(template, F_ACTOR_CREATE, 0, args, kwargs or None, number=number)
-        except BaseException:
-            if name is not None:
-                _binding.kill(number, True)  # the name was reserved for an actor that will not come
-            raise
+        (ref,) = _binding.submit(template, F_ACTOR_CREATE, 0, args, kwargs or None, number=number)
         return ActorHandle._of(ref, creation.meta)  # type: ignore[arg-type]
 
     def bind(self, *args: Any, **kwargs: Any) -> NoReturn:

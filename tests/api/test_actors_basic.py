@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from typing import Any
 
 import pytest
@@ -121,7 +122,7 @@ def test_constructor_errors() -> None:
     assert info.value.actor_init_failed
 
 
-def test_names(eventually: Any) -> None:
+def test_names() -> None:
     a = Counter.options(name="till").remote(7)
     assert raygo.get(raygo.get_actor("till").add.remote()) == 8
     assert raygo.get_actor("till") == a and "till" in raygo.util.list_named_actors()
@@ -144,8 +145,8 @@ def test_names(eventually: Any) -> None:
             pass
     assert again is not None and raygo.get(again.add.remote(), timeout=10) == 2
     with pytest.raises(TypeError):
-        Counter.options(name="free-again").remote(__import__("threading").Lock())
-    eventually(lambda: "free-again" not in raygo.util.list_named_actors())
+        Counter.options(name="free-again").remote(threading.Lock())
+    assert raygo.get(Counter.options(name="free-again").remote(1).add.remote(), timeout=10) == 2
 
 
 def test_ends() -> None:
