@@ -10,6 +10,7 @@ anything that should differ between workers, such as random state.
 
 from __future__ import annotations
 
+import _socket  # the module socket around it takes ten milliseconds more
 import array
 import builtins
 import faulthandler
@@ -18,10 +19,8 @@ import importlib
 import io
 import json
 import os
-import random
 import select
 import signal
-import socket
 import sys
 import types
 from collections import deque
@@ -66,7 +65,7 @@ class _Control:
     """The control socket: lines and descriptors in, lines out."""
 
     def __init__(self, fd: int) -> None:
-        self.sock = socket.socket(fileno=fd)
+        self.sock = _socket.socket(fileno=fd)
         self.sock.setblocking(True)
         os.set_inheritable(fd, False)
         self.fds: deque[int] = deque()
@@ -74,13 +73,13 @@ class _Control:
 
     def lines(self) -> Iterator[str]:
         """Read once; yield the whole lines there are. Raises EOFError when the engine is gone."""
-        space = socket.CMSG_LEN(64 * array.array("i").itemsize)
+        space = _socket.CMSG_LEN(64 * array.array("i").itemsize)
         try:
-            data, ancillary, _flags, _address = self.sock.recvmsg(1 << 16, space, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, _flags, _address = self.sock.recvmsg(1 << 16, space, _socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
             data, ancillary = b"", []
         for level, kind, payload in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
                 numbers = array.array("i")
                 numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
                 self.fds.extend(numbers)
@@ -243,7 +242,7 @@ class _Template:
         sys.stderr = _open_output(2, name)
         vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stderr)
         gc.enable()
-        random.seed()
+        # The module random sees to itself.
         numpy_random = sys.modules.get("numpy.random")
         if numpy_random is not None:
             numpy_random.seed()
