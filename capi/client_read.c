@@ -217,8 +217,8 @@ static void map_arena(rg_client *c) {
   const uint8_t *p = c->welcome, *end = p + c->welcome_len, *at = c->fd >= 0 && c->arena_fd >= 0 ? memmem(p, c->welcome_len, key, sizeof key - 1) : NULL;
   if (!at || (at += sizeof key - 1) >= end) return;
   uint64_t size = *at < 0x80 ? *at : 0;
-  if (*at >= 0xcc && *at <= 0xcf && end - at > 1 << (*at - 0xcc))
-    for (int i = 0, n = 1 << (*at - 0xcc); i < n; i++) size = size << 8 | at[1 + i];
+  if (*at >= 0xcc && *at <= 0xd3 && end - at > 1 << (*at & 3))   /* uint8 to uint64, int8 to int64: both orders by width */
+    for (int i = 0, n = 1 << (*at & 3); i < n; i++) size = size << 8 | at[1 + i];
   rg_client_arena(c, -1, size);   /* a failure is met again by the owner, who can report it */
 }
 
