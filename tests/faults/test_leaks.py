@@ -7,6 +7,7 @@ import time
 import pytest
 
 import raygo
+from raygo.util.state import list_objects
 
 ROUNDS = int(os.environ.get("RAYGO_ROUNDS", "60"))   # the thousand: RAYGO_ROUNDS=1000
 
@@ -47,7 +48,7 @@ def test_rounds_of_init_and_shutdown():
 
 
 def test_a_hundred_thousand_references(runtime):
-    stats = lambda: len(raygo.util.state.list_objects(limit=10))  # noqa: E731
+    stats = lambda: len(list_objects(limit=10))  # noqa: E731
     refs = [raygo.put(i) for i in range(100_000)]
     assert raygo.get(refs[::10_000]) == list(range(0, 100_000, 10_000))
     del refs
