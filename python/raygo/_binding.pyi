@@ -90,7 +90,7 @@ def next_log(timeout: float | None) -> bytes | None: ...   # None: closed
 
 # ---- worker
 class Task:
-    """One RG_EXEC. Its answer is result, error or plain; afterwards only id, template and answered may be read."""
+    """One RG_EXEC. Its answer is result, error, plain or fault; afterwards only id, template and answered may be read."""
     id: int
     flags: int
     actor: int
@@ -104,7 +104,8 @@ class Task:
     def args(self) -> tuple[tuple, dict]: ...
     def result(self, values: tuple, status: int = 0, more: bool = False) -> None: ...   # more: the answer may wait for others
     def error(self, value: Any, status: int = 1, more: bool = False) -> None: ...
-    def plain(self, value: Any) -> None: ...       # one value as msgpack
+    def plain(self, values: tuple) -> None: ...    # what every language knows
+    def fault(self, map: bytes, status: int = 1) -> None: ...   # SYSERR: an error as text
     def item(self, number: int, value: Any) -> None: ...
     def generate(self) -> None: ...                # begins to count what the consumer takes
     def taken(self, at_least: int = 0) -> int: ... # waits for a number; -1: dropped

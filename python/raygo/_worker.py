@@ -38,7 +38,11 @@ class Handlers:
     def load(self, number: int, fields: bytes) -> tuple[Any, ...]:
         """Make a template runnable."""
         template = Template(number, _binding.unpack(fields))
-        template.load(self._state.actor)
+        try:
+            template.load(self._state.actor)
+        except Exception as exc:
+            exc.__dict__["raygo_template"] = template  # who called it decides in what form the error is sent
+            raise
         return template, template.callable, template.fast, template.name, template.msgpack, self._state.group_of(template)
 
     def run(self, task: Any) -> Any:

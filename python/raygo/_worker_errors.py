@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raygo import _binding, _session
+from raygo import _binding, _session, _status
 from raygo.exceptions import ActorExit, AsyncioActorExit, RayTaskError, task_error, task_exit
 
 if TYPE_CHECKING:
@@ -35,8 +35,20 @@ def answer(state: State, task: Any, exc: BaseException, canceled: bool | None = 
     status = ERROR
     if template is not None and template.retry and isinstance(exc, template.retry_types) and task.retries_left:
         status = RETRY
-    send(task, _error(state, task, exc), status)
+    error = _error(state, task, exc)
+    template = template or exc.__dict__.pop("raygo_template", None)
+    if template is not None and template.msgpack and template.kind != "actor":
+        task.fault(_as_text(error, exc), status)
+    else:
+        send(task, error, status)
     return None
+
+
+def _as_text(error: RayTaskError, exc: BaseException) -> bytes:
+    """The engine's kind of error map, which callers of other languages read (PROTOCOL.md, SYSERR)."""
+    code = _status.ETASKEXIT if isinstance(exc, SystemExit) else _status.ETASK
+    fields = {"code": code, "type": type(exc).__qualname__, "message": error.traceback_str.strip(), "task_name": error.function_name, "pid": error.pid}
+    return _binding.pack(fields)
 
 
 def exit_actor(state: State, task: Any) -> bool:

@@ -195,7 +195,7 @@ def run(state: State, task: Any) -> Any:
                 value = _run_coroutine(value)
             del args, kwargs
             if template.msgpack:
-                task.plain(value)
+                task.plain(values_of(template, task.nreturns, value))
             else:
                 task.result(values_of(template, task.nreturns, value))
     except BaseException as exc:

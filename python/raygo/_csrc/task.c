@@ -158,33 +158,43 @@ static PyObject *task_error(PyObject *self, PyObject *args) {
   return rb_answer(k->t, status, &value, 1, true, k->started, more) ? NULL : answered(k);
 }
 
-/* result_blob(body, format): for what is encoded already */
-static PyObject *task_plain(PyObject *self, PyObject *value) {
+/* bytes and None have formats of their own, which need no packing */
+static int plain_begin(struct rb_ser *s, PyObject *value) {
+  if (value == Py_None || Py_TYPE(value) == &PyBytes_Type) return rb_ser_begin(s, value);
+  struct rb_bytes b = {0};
+  PyObject *body = rb_pack(&b, value, 0) ? NULL : PyBytes_FromStringAndSize((const char *)b.p, (Py_ssize_t)b.n);
+  free(b.p);
+  return body ? rb_ser_raw(s, RG_B_MSGPACK, body) : -1;
+}
+
+/* plain(values): a tuple, one for each return, of what every language knows */
+static PyObject *task_plain(PyObject *self, PyObject *values) {
   rb_task *k = (rb_task *)self;
   if (!open_task(self)) return NULL;
-  struct rb_bytes b = {0};
-  struct rg_blob h = {RG_B_MSGPACK, 0, 0, 0, 0};
-  if (rb_bytes_add(&b, &h, sizeof h) || rb_pack(&b, value, 0)) {
-    free(b.p);
-    return NULL;
-  }
-  h.body_len = b.n - sizeof h;
-  memcpy(b.p, &h, sizeof h);
-  if (b.n > RG_INLINE_MAX) {   /* too large for a frame: through the arena, as everything is */
-    struct rb_ser s;
-    PyObject *body = PyBytes_FromStringAndSize((const char *)b.p + sizeof h, (Py_ssize_t)h.body_len);
-    int r = body ? rb_ser_raw(&s, RG_B_MSGPACK, body) : -1;
-    free(b.p);
-    if (r) return NULL;
-    r = rb_send_ser(k->t, RG_R_OK, &s, 1, false, k->started, false);
-    rb_ser_end(&s);
-    return r ? NULL : answered(k);
-  }
-  struct rg_out out = {1, RG_V_INLINE, 0, b.p, b.n, NULL, 0};
+  if (!PyTuple_Check(values)) return PyErr_Format(PyExc_TypeError, "plain takes a tuple of values, not a %R", (PyObject *)Py_TYPE(values));
+  uint32_t n = (uint32_t)PyTuple_Size(values), done = 0;
+  struct rb_ser *sers = malloc((n + 1) * sizeof *sers);
+  if (!sers) return PyErr_NoMemory();
+  int r = 0;
+  while (!r && done < n)
+    if (!(r = plain_begin(&sers[done], PyTuple_GetItem(values, (Py_ssize_t)done)))) done++;
+  if (!r) r = rb_send_ser(k->t, RG_R_OK, sers, n, false, k->started, false);
+  while (done) rb_ser_end(&sers[--done]);
+  free(sers);
+  return r ? NULL : answered(k);
+}
+
+/* fault(map, status=1): an error as the engine's own are, for callers of other languages */
+static PyObject *task_fault(PyObject *self, PyObject *args) {
+  rb_task *k = (rb_task *)self;
+  const char *map;
+  Py_ssize_t len;
+  unsigned int status = RG_R_ERROR;
+  if (!PyArg_ParseTuple(args, "y#|I", &map, &len, &status) || !open_task(self)) return NULL;
+  struct rg_out out = {1, RG_V_SYSERR, 1, map, (uint64_t)len, NULL, 0};
   int r;
-  RB_SENDING(b.n, r = rg_result(W.ses->c, k->t->id, k->t->x.attempt, RG_R_OK, (uint64_t)(rb_now() - k->started), &out, 1, 0));
-  (void)r;
-  free(b.p);
+  RB_SENDING((uint64_t)len, r = rg_result(W.ses->c, k->t->id, k->t->x.attempt, status, (uint64_t)(rb_now() - k->started), &out, 1, 0));
+  (void)r;   /* without an engine there is nobody to answer */
   return answered(k);
 }
 
@@ -323,7 +333,8 @@ static PyObject *get_answered(PyObject *self, void *unused) {
 static PyMethodDef task_methods[] = {{"args", task_args, METH_NOARGS, "(args, kwargs), references resolved."},
                                      {"result", task_result, METH_VARARGS, "Answers with a tuple of values."},
                                      {"error", task_error, METH_VARARGS, "Answers with an error."},
-                                     {"plain", task_plain, METH_O, "Answers with one plain value, as msgpack."},
+                                     {"plain", task_plain, METH_O, "Answers with plain values."},
+                                     {"fault", task_fault, METH_VARARGS, "Answers with an error as text."},
                                      {"item", task_item, METH_VARARGS, "Sends a generator's item."},
                                      {"generate", task_generate, METH_NOARGS, "Begins to count what the consumer takes."},
                                      {"taken", task_taken, METH_VARARGS, "How many items were taken; waits for a number; -1: dropped."},
