@@ -7,8 +7,6 @@ Submodules and what needs them load at first use, so that the import takes tens 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from raygo import _binding
 from raygo._version import __version__
 
@@ -50,7 +48,10 @@ from raygo._ids import (
 )
 from raygo._init import init, is_initialized, shutdown
 
+TYPE_CHECKING = False  # see _api.py
 if TYPE_CHECKING:
+    from typing import Any
+
     from raygo import actor as actor
     from raygo import autoscaler as autoscaler
     from raygo import exceptions as exceptions

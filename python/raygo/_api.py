@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from raygo import _binding, _session
 from raygo._ids import ObjectRef
 from raygo._init import ensure
 
+TYPE_CHECKING = False  # not imported: typing would take longer than the rest of the package
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, NoReturn
 
     from raygo.actor import ActorHandle
-
-T = TypeVar("T")
 
 _EXPLAIN_AFTER_S = 10.0  # a wait without a deadline says then, once, what it waits for
 _MAIN = get_ident()  # a package is imported by the main thread; if not, only the remark above is missing

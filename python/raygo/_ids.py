@@ -6,14 +6,14 @@ session's incarnation, so that one that strayed from another session is noticed 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
-
 from raygo import _binding, _session
 
+TYPE_CHECKING = False  # see _api.py
 if TYPE_CHECKING:
     import asyncio
     import concurrent.futures
     from collections.abc import Generator
+    from typing import Any, ClassVar
 
     from typing_extensions import Self
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from _thread import RLock
-from typing import TYPE_CHECKING, Any
 
 from raygo import _binding, _session
 from raygo._version import __version__
 
+TYPE_CHECKING = False  # see _api.py
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
 RAY_VERSION = "2.60.0"  # whose API this is
 _CONNECT_S = 15.0

@@ -5,7 +5,9 @@ One process has at most one session at a time.  A driver begins it in ``_init.py
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False  # see _api.py
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Session:

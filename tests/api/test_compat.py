@@ -111,7 +111,7 @@ def test_stubs_say_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["numpy", "torch", "pyarrow", "cloudpickle", "msgpack", "asyncio", "inspect", "logging", "dataclasses", "concurrent.futures"]
+    "module", ["typing", "numpy", "torch", "pyarrow", "cloudpickle", "msgpack", "asyncio", "inspect", "logging", "dataclasses", "concurrent.futures"]
 )
 def test_import_stays_light(module: str) -> None:
     run(f"""
@@ -125,8 +125,9 @@ def test_import_stays_light(module: str) -> None:
 
 
 def test_import_takes_tens_of_milliseconds() -> None:
-    took = min(float(run("import time; t = time.perf_counter(); import raygo; print(time.perf_counter() - t)")) for _ in range(3))
-    assert took < 0.12, f"{took * 1e3:.0f} ms"  # 60 ms on a quiet machine
+    # Processor time, which other work on the machine does not lengthen much.
+    took = min(float(run("import time; t = time.process_time(); import raygo; print(time.process_time() - t)")) for _ in range(5))
+    assert took < 0.06, f"{took * 1e3:.0f} ms"
 
 
 def test_every_public_name_is_there() -> None:
