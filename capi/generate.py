@@ -93,7 +93,7 @@ def outputs() -> dict[str, str]:
         "engine/version/number.go": (
             f'// {mark}\n\npackage version\n\n// Version is what the file VERSION says.\nconst Version = "{version}"\n'
         ),
-        "python/raygo/_version.py": f'"""{mark}"""\n\nfrom typing import Final\n\n__version__: Final = "{version}"\n',
+        "python/raygo/_version.py": f'"""{mark}"""\n\n__version__ = "{version}"\n',
     }
 
 
