@@ -147,7 +147,7 @@ func (s *Store) Create(size int64, label string, done func(*Entry, error)) {
 	size = max(size, 1)
 	if size > s.opts.Capacity {
 		done(nil, fmt.Errorf("%w: %s of %s can never fit into its %s: make the object smaller or give the store more memory (object_store_memory)",
-			ErrFull, label, mib(size), mib(s.opts.Capacity)))
+			ErrFull, label, exactly(size), mib(s.opts.Capacity)))
 		return
 	}
 	if len(s.queue) == 0 {
@@ -331,3 +331,6 @@ func mib(n int64) string {
 	}
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
+
+// exactly is mib with the bytes, for the object that an error is about.
+func exactly(n int64) string { return fmt.Sprintf("%s (%d bytes)", mib(n), n) }

@@ -102,7 +102,7 @@ class _Template:
         self._control = control
         self._arena_fd = arena_fd
         self._wake_r, self._wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._worker: Any = None
+        self.worker: Any = None
 
     # ---- preparing
 
@@ -122,7 +122,7 @@ class _Template:
         try:
             for name in _NEEDED:
                 importlib.import_module(name)
-            self._worker = sys.modules["raygo._worker"]
+            self.worker = sys.modules["raygo._worker"]
             for name in config.get("preload") or []:
                 if name not in skip:
                     self._preload(name, config, skip)
@@ -146,8 +146,12 @@ class _Template:
 
     # ---- serving
 
-    def serve(self) -> NoReturn:
-        """Fork when told to and report who ended, until the engine is gone."""
+    def serve(self) -> list[int]:
+        """Fork when told to and report who ended, until the engine is gone.
+
+        Returns in each child, with its descriptors: what a worker runs should not stand on the template's frames, which would fill the last lines of a
+        crash's traceback.
+        """
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.set_wakeup_fd(self._wake_w, warn_on_full_buffer=False)
@@ -172,46 +176,38 @@ class _Template:
             if self._control.sock.fileno() in ready:
                 try:
                     for line in self._control.lines():
-                        self._obey(line)
+                        fds = self._obey(line)
+                        if fds is not None:
+                            return fds
                 except EOFError:
                     os._exit(0)
 
-    def _obey(self, line: str) -> None:
-        verb, _, rest = line.partition(" ")
+    def _obey(self, line: str) -> list[int] | None:
+        """Do what a line says. In a new child, return its descriptors."""
+        verb, _, worker = line.partition(" ")
         if verb != "fork":
             self._control.send(f"note unknown request {verb!r}")
-            return
+            return None
         fds = [self._control.fds.popleft() for _ in range(min(_FDS_PER_FORK, len(self._control.fds)))]
-        try:
-            if len(fds) != _FDS_PER_FORK:
-                self._control.send(f"failed {rest} only {len(fds)} of {_FDS_PER_FORK} descriptors came (too many open files?)")
-                return
-            self._fork(int(rest), fds)
-        finally:
-            for fd in fds:
-                os.close(fd)
-
-    def _fork(self, worker: int, fds: list[int]) -> None:
-        try:
-            pid = os.fork()
-        except OSError as error:
-            self._control.send(f"failed {worker} fork: {error.strerror}")
-            return
-        if pid == 0:
-            code = 1
+        if len(fds) != _FDS_PER_FORK:
+            self._control.send(f"failed {worker} only {len(fds)} of {_FDS_PER_FORK} descriptors came (too many open files?)")
+        else:
             try:
-                code = self._child(fds)
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-            finally:
-                _flush()
-                os._exit(code)
-        try:
-            os.setpgid(pid, pid)
-        except OSError:
-            # It has done so itself and gone on, or has ended.
-            pass
-        self._control.send(f"forked {worker} {pid}")
+                pid = os.fork()
+            except OSError as error:
+                self._control.send(f"failed {worker} fork: {error.strerror}")
+            else:
+                if pid == 0:
+                    return fds
+                try:
+                    os.setpgid(pid, pid)
+                except OSError:
+                    # It has done so itself and gone on, or has ended.
+                    pass
+                self._control.send(f"forked {worker} {pid}")
+        for fd in fds:
+            os.close(fd)
+        return None
 
     def _reap(self) -> None:
         while True:
@@ -225,7 +221,8 @@ class _Template:
 
     # ---- in the child
 
-    def _child(self, fds: list[int]) -> int:
+    def become_worker(self, fds: list[int]) -> int:
+        """In a new child: take on its descriptors and leave the template's behind. Returns the connection."""
         os.setpgid(0, 0)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -237,7 +234,7 @@ class _Template:
         for fd in (out, err, self._wake_r, self._wake_w, *self._control.fds):
             os.close(fd)
         _name_process("raygo-worker")
-        name = getattr(self._worker, "current_name", _no_name)
+        name = getattr(self.worker, "current_name", _no_name)
         sys.stdout = _open_output(1, name)
         sys.stderr = _open_output(2, name)
         vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stderr)
@@ -246,8 +243,7 @@ class _Template:
         numpy_random = sys.modules.get("numpy.random")
         if numpy_random is not None:
             numpy_random.seed()
-        code = self._worker.main(conn, self._arena_fd)
-        return int(code or 0)
+        return conn
 
 
 def _open_output(fd: int, name: Callable[[], str]) -> _Output:
@@ -380,7 +376,16 @@ def main() -> NoReturn:
         state = {"config": json.loads(first[0]), "skip": []}
     template = _Template(control, arena_fd)
     template.prepare(state["config"], state["skip"])
-    template.serve()
+    fds = template.serve()
+    code = 1
+    try:
+        conn = template.become_worker(fds)
+        code = template.worker.main(conn, arena_fd)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        _flush()
+        os._exit(int(code or 0))
 
 
 if __name__ == "__main__":
