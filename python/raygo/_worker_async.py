@@ -203,7 +203,9 @@ class Loop:
                 if taken < 0:
                     break
         finally:
-            await items.aclose()
+            close = getattr(items, "aclose", None)
+            if close is not None:
+                await close()
         task.result((made,), 0, True)
 
 

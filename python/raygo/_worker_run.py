@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -245,47 +244,30 @@ def dynamic(value: Any) -> Any:
     return DynamicObjectRefGenerator([_binding.put(item) for item in _iterate(value)])  # type: ignore[misc]
 
 
-def _iterate(value: Any) -> Iterator[Any]:
+def _iterate(value: Any) -> Generator[Any, None, None]:
     if not hasattr(value, "__aiter__"):
-        yield from value
+        yield from value  # closing this closes a generator
         return
     import asyncio
 
-    items = value.__aiter__()
-    with asyncio.Runner() if sys.version_info >= (3, 11) else _Runner() as runner:
+    items, loop = value.__aiter__(), asyncio.new_event_loop()
+    try:
         while True:
             try:
-                item = runner.run(_next(items))
+                item = loop.run_until_complete(_next(items))
             except StopAsyncIteration:
                 return
             yield item
+    finally:
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            loop.run_until_complete(close())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
 
 
 async def _next(items: Any) -> Any:
-    try:
-        return await items.__anext__()
-    except StopAsyncIteration:
-        raise
-    except StopIteration as error:
-        raise RuntimeError(f"an async generator raised StopIteration: {error}") from error
-
-
-class _Runner:
-    """`asyncio.Runner`, which Python 3.10 lacks."""
-
-    def __enter__(self) -> _Runner:
-        import asyncio
-
-        self._loop = asyncio.new_event_loop()
-        return self
-
-    def run(self, coroutine: Any) -> Any:
-        """Run in the one loop."""
-        return self._loop.run_until_complete(coroutine)
-
-    def __exit__(self, *exc: object) -> None:
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+    return await items.__anext__()
 
 
 def stream(task: Any, template: Template, value: Any) -> None:
@@ -300,8 +282,5 @@ def stream(task: Any, template: Template, value: Any) -> None:
             if task.taken(0 if limit < 0 or made < limit else made - limit + 1) < 0:
                 break
     finally:
-        items.close()  # type: ignore[attr-defined]
-        close = getattr(value, "close", None)
-        if close is not None:
-            close()
+        items.close()
     task.result((made,))

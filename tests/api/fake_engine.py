@@ -151,15 +151,28 @@ class Peer:
     def welcome(self, **more: Any) -> None:
         """Greet, with the arena's descriptor for drivers."""
         fields = {
-            "version": version(), "peer": 1, "prefix": self.engine.next_prefix(), "node_id": "00" * 28, "incarnation": INCARNATION, "job": 1, "namespace": "", "session_dir": "",
-            "socket": self.engine.path, "node_ip": "127.0.0.1", "arena_size": ARENA_SIZE, "arena_fd": -1, "role": "driver", **more,
+            "version": version(), "peer": 1, "prefix": self.engine.next_prefix(), "node_id": "00" * 28, "incarnation": INCARNATION, "job": 1,
+            "namespace": "", "session_dir": "", "socket": self.engine.path, "node_ip": "127.0.0.1", "arena_size": ARENA_SIZE, "arena_fd": -1,
+            "role": "driver", **more,
         }  # fmt: skip
         payload = pad(msgpack.packb(fields))
         data = HDR.pack(len(payload), WELCOME, 0, 0) + payload
         self.sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self.engine.arena_fd]))])
 
-    def exec(self, id: int, template: int, args: bytes = b"", *, flags: int = 0, nreturns: int = 1, actor: int = 0, top: list[tuple[tuple[int, int], Value]] | None = None,
-             context: dict[str, Any] | None = None, retries_left: int = 0, attempt: int = 0) -> None:  # fmt: skip
+    def exec(
+        self,
+        id: int,
+        template: int,
+        args: bytes = b"",
+        *,
+        flags: int = 0,
+        nreturns: int = 1,
+        actor: int = 0,
+        top: list[tuple[tuple[int, int], Value]] | None = None,
+        context: dict[str, Any] | None = None,
+        retries_left: int = 0,
+        attempt: int = 0,
+    ) -> None:
         """Send a task."""
         blob = msgpack.packb(context) if context else b""
         head = EXEC.pack(template, nreturns, actor, 0, len(top or []), attempt, len(args), len(blob), retries_left, 0)
@@ -303,9 +316,9 @@ class FakeEngine:
                 handler(peer, frame)
 
     def _on_1(self, peer: Peer, frame: Frame) -> None:  # HELLO
-        peer.welcome()
         self.peers.append(peer)
         self.changed.notify_all()
+        peer.welcome()
 
     def _on_2(self, peer: Peer, frame: Frame) -> None:  # TEMPLATE
         peer.templates[frame.id] = _first(frame.payload)

@@ -1,14 +1,16 @@
-"""The worker's side: tasks and actors in a real forked worker, against a fake engine."""
+"""The worker's side: tasks and actors in a real worker process, against a fake engine."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import cloudpickle
 import msgpack
 import pytest
 
@@ -16,6 +18,9 @@ sys.path.insert(0, os.path.dirname(__file__))
 import fake_engine as fe
 
 from raygo import _binding, _serialization
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+MAIN = "import os, sys\nfrom raygo import _worker\nos._exit(_worker.main(int(sys.argv[1]), int(sys.argv[2])))"
 
 OK, ERROR, RETRY, CANCELED, EXIT_ACTOR = range(5)
 
@@ -29,23 +34,14 @@ class Worker:
         self.number = 1 << 40
         self.templates = 0
         first(self)
-        self.pid = os.fork()
-        if self.pid == 0:
-            code = 99
-            try:
-                os.setpgid(0, 0)
-                for peer in engine.peers:
-                    peer.sock.close()
-                from raygo import _worker
-
-                code = _worker.main(fd, engine.arena_fd)
-            except BaseException:
-                import traceback
-
-                traceback.print_exc()
-            finally:
-                os._exit(code)
+        # A process of its own, not a fork: this one may have had a session, which its forks could not leave.
+        self.process = subprocess.Popen([sys.executable, "-c", MAIN, str(fd), str(engine.arena_fd)], pass_fds=(fd, engine.arena_fd), start_new_session=True)
+        self.pid = self.process.pid
         os.close(fd)
+
+    def warm(self) -> None:
+        """Wait until it runs tasks."""
+        assert self.run(lambda: 1) == (OK, 1)
 
     def template(self, **fields: Any) -> int:
         """Define a template."""
@@ -102,20 +98,12 @@ class Worker:
 
     def wait(self, timeout: float = 10) -> int:
         """The exit code, once it has ended."""
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.pid = 0
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.01)
-        raise TimeoutError("the worker did not end")
+        return self.process.wait(timeout)
 
     def close(self) -> None:
         """End it."""
-        if self.pid:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        self.process.kill()
+        self.process.wait()
 
 
 def args_block(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bytes:
@@ -349,6 +337,7 @@ def spin() -> None:
 
 
 def test_cancel_running(worker: Worker) -> None:
+    worker.warm()
     for f in (lambda: __import__("time").sleep(60), spin):
         number = worker.send(worker.function(f))
         time.sleep(0.2)
@@ -358,6 +347,7 @@ def test_cancel_running(worker: Worker) -> None:
 
 
 def test_cancel_queued_and_late(worker: Worker) -> None:
+    worker.warm()
     f = worker.function(lambda t: __import__("time").sleep(t))
     first, second, third = worker.send(f, 0.3), worker.send(f, 0), worker.send(f, 0)
     worker.peer.send(fe.CANCEL_EXEC, second)
@@ -377,6 +367,7 @@ def test_cancels_hit_only_their_task(worker: Worker) -> None:
 
 
 def test_sigint_from_elsewhere_is_ignored(worker: Worker) -> None:
+    worker.warm()
     number = worker.send(worker.function(lambda: __import__("time").sleep(0.5)))
     time.sleep(0.1)
     os.kill(worker.pid, signal.SIGINT)
@@ -676,6 +667,7 @@ def test_groups_have_their_own_threads(worker: Worker) -> None:
 
 
 def test_exit(worker: Worker) -> None:
+    worker.warm()
     number = worker.send(worker.function(lambda: __import__("time").sleep(0.3)))
     time.sleep(0.1)
     worker.peer.send(fe.EXIT)
@@ -709,8 +701,6 @@ def test_heavy_modules_are_reported(worker: Worker) -> None:
     def f() -> None:
         import numpy  # noqa: F401
 
-    if "numpy" in sys.modules:
-        pytest.skip("numpy was imported before the fork")
     worker.run(f)
     worker.run(lambda: 1)
     assert reported and "numpy" in reported[0]["modules"]
