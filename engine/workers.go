@@ -144,7 +144,7 @@ func (n *Node) grow() {
 		if c.Demand.Hold != nil {
 			want = c.Len() // actors give back what they need to start at once, so many can start together
 		}
-		if len(c.Demand.Resources) == 0 {
+		if len(c.Demand.Resources) == 0 && !c.Demand.Actor {
 			// Nothing limits these but memory: as many as are useful, not one process for each of ten thousand.
 			want = min(want, max(64, 8*int(n.total[schedule.CPU]/schedule.One))-c.Leases)
 		}
@@ -264,6 +264,7 @@ func (n *Node) workerGone(w *worker) {
 	if w.pid == 0 {
 		w.env.starting--
 	}
+	n.closeEnvWhenEmpty(w.env)
 	n.leaveIdle(w)
 	n.unlease(w)
 	n.reschedule = true

@@ -11,6 +11,7 @@ import (
 type Demand struct {
 	Resources Resources
 	Hold      Resources // kept after it was placed; nil: Resources. For actors, which need a CPU to start and none to live
+	Actor     bool      // keeps its process for good: there must be as many processes as items
 	Group     uint64    // placement group; 0: none
 	Bundle    int       // of the group; -1: any
 	Node      string    // only on this node, unless Soft
@@ -26,7 +27,7 @@ func (d *Demand) key() string {
 	if d.Hold != nil {
 		fmt.Fprintf(&b, "%v", d.Hold)
 	}
-	fmt.Fprintf(&b, "|%d.%d|%s.%v|%v", d.Group, d.Bundle, d.Node, d.Soft, d.Labels)
+	fmt.Fprintf(&b, "|%v|%d.%d|%s.%v|%v", d.Actor, d.Group, d.Bundle, d.Node, d.Soft, d.Labels)
 	return b.String()
 }
 

@@ -147,7 +147,7 @@ func first(s ...string) string {
 
 // Demand is what the scheduler must know of a task of this template.
 func (t *Template) Demand(env uint64) schedule.Demand {
-	d := schedule.Demand{Resources: t.Resources, Env: env, Bundle: -1}
+	d := schedule.Demand{Resources: t.Resources, Env: env, Bundle: -1, Actor: t.Kind == Actor}
 	if t.Kind == Actor && t.Placement != nil {
 		d.Resources, d.Hold = t.Placement, t.Resources
 		if d.Hold == nil {
