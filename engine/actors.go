@@ -404,6 +404,9 @@ func (n *Node) callLost(a *actorState, w *worker, t *taskState) {
 // restartActor runs the constructor again, in a new process.
 func (n *Node) restartActor(a *actorState) {
 	t := a.creation
+	if t.u.task != t && t.parent != 0 {
+		n.children++
+	}
 	t.u.task = t
 	n.units[t.id] = t.u
 	t.state = task.Queued
@@ -451,6 +454,9 @@ func (n *Node) actorDead(a *actorState, cause *sysError) {
 	}
 	if a.worker == nil {
 		n.forgetActor(a)
+	}
+	if a.detached && a.job.driver == nil && !n.jobLives(a.job) {
+		n.retireJob(a.job)
 	}
 }
 

@@ -56,9 +56,6 @@ func (n *Node) shutDown(timeout time.Duration) error {
 				templates = append(templates, e.template)
 			}
 		}
-		if err := n.store.Close(); err != nil {
-			n.logf("the object store: %v", err)
-		}
 	}
 	var closing sync.WaitGroup
 	for _, t := range templates {
@@ -69,9 +66,6 @@ func (n *Node) shutDown(timeout time.Duration) error {
 		for _, p := range n.peers {
 			p.flush()
 			n.dropPeer(p, nil)
-		}
-		if err := n.store.Close(); err != nil {
-			n.logf("the object store: %v", err)
 		}
 	})
 	n.lazyTimer.Stop()
@@ -124,6 +118,15 @@ func (n *Node) checkStopped() {
 }
 
 func (n *Node) closeFiles() {
+	if n.listener != nil {
+		n.listener.Close()
+	}
+	if n.store != nil {
+		n.registerFD(n.arenaFD(), false)
+		if err := n.store.Close(); err != nil {
+			n.logf("the object store: %v", err)
+		}
+	}
 	if n.session != nil {
 		if err := n.session.Close(); err != nil {
 			n.logf("%v", fmt.Errorf("the session's folder: %w", err))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/raygo/raygo/engine/actor"
 	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/schedule"
 	"github.com/raygo/raygo/engine/task"
 	"github.com/raygo/raygo/engine/wire"
 )
@@ -137,7 +138,7 @@ func (s *cycleSearch) look(t *taskState) bool {
 		case t.flags&wire.FlagActorCall != 0:
 			return s.behind(t)
 		}
-		return false // resources come free: who blocks gives its CPU back
+		return s.starved(t)
 	}
 	k := t.w.waits[t.id]
 	if k == nil {
@@ -150,6 +151,33 @@ func (s *cycleSearch) look(t *taskState) bool {
 		return !slices.ContainsFunc(k.oids, func(o wire.OID) bool { return !s.stuckObject(o) })
 	}
 	return slices.ContainsFunc(k.oids, s.stuckObject)
+}
+
+// starved looks at a task that waits for resources. CPUs come free, for who waits gives its own back; others do not, so when all who hold one wait
+// for ever, so does it.
+func (s *cycleSearch) starved(t *taskState) bool {
+	c := t.t.class
+	if c == nil || c.Infeasible() != "" {
+		return false // it will fail by itself
+	}
+	for _, name := range c.Short() {
+		if name == schedule.CPU {
+			continue
+		}
+		holders := 0
+		moves := false
+		for _, w := range s.n.workers {
+			if w.lease == nil || w.lease.Resources()[name] == 0 {
+				continue
+			}
+			holders++
+			moves = moves || w.actor != nil || w.first == nil || w.waits[w.first.id] == nil || !s.stuck(w.first)
+		}
+		if holders > 0 && !moves {
+			return true
+		}
+	}
+	return false
 }
 
 // behind looks at a call that has not begun: it is stuck when all calls that occupy its group are.

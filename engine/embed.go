@@ -31,6 +31,9 @@ func (c *Conn) Input(frames []byte) error {
 		_, log := n.Broken()
 		return errs.New(errs.EINTERNAL, "a fault of raygo itself has stopped the engine; %s has the stacks", log)
 	}
+	if c.p.ended.Load() {
+		return errs.New(errs.ECONNECTION, "the engine has ended this connection; %s says why", n.logPath())
+	}
 	if !n.strand.do(step{p: c.p, in: frames}, keepFrames, true) {
 		return errs.New(errs.ESHUTDOWN, "the engine was stopped")
 	}

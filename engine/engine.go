@@ -40,9 +40,12 @@ type Node struct {
 	store    *objectstore.Store
 	sched    *schedule.Scheduler
 
-	units   map[uint64]*unit
-	toFree  []*object // freed objects whose contents must still be let go
-	freeing bool
+	units    map[uint64]*unit
+	toFree   []*object // freed objects whose contents must still be let go
+	freeing  bool
+	ready    []*taskState // whose last argument has just come
+	readying bool
+	children int // tasks that tasks have started and that have not ended
 
 	peers      map[uint32]*peer
 	dirty      []*peer // have frames to be sent

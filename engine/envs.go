@@ -199,7 +199,11 @@ const maxTemplateFailures = 3
 
 // trouble notes a failure to start processes: once more, or the tasks that wait for them fail.
 func (e *env) trouble(n *Node, err error) {
-	e.template = nil
+	if e.template != nil {
+		e.templates = append(e.templates, e.template)
+		e.template = nil
+		n.dropOldTemplates(e)
+	}
 	e.failures++
 	if e.failures >= maxTemplateFailures || errors.Is(err, os.ErrNotExist) {
 		e.fail(n, errs.EWORKERDIED, err)
@@ -229,11 +233,11 @@ func (n *Node) failEnv(e *env) {
 }
 
 // retireEnv lets the processes of an ended job go.
-func (n *Node) retireEnv(e *env) {
+func (n *Node) retireEnv(e *env, lives bool) {
 	for len(e.idle) > 0 {
 		n.dismiss(e.idle[len(e.idle)-1])
 	}
-	if n.jobLives(e.job) {
+	if lives {
 		return
 	}
 	e.retired = true
@@ -245,6 +249,7 @@ func (n *Node) closeEnvWhenEmpty(e *env) {
 		return
 	}
 	delete(n.envs, envKey{e.job.num, e.spec})
+	n.sched.Forget(e.id)
 	for _, t := range append(e.templates, e.template) {
 		if t != nil {
 			n.wg.Go(t.Close)

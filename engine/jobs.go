@@ -155,23 +155,31 @@ func (n *Node) driverGone(p *peer) {
 			n.removeGroup(g)
 		}
 	}
+	n.retireJob(j)
+	n.reschedule = true
+}
+
+// retireJob lets the processes of an ended job go, and what was prepared for it as soon as nothing of it lives on.
+func (n *Node) retireJob(j *job) {
+	lives := n.jobLives(j)
 	for _, e := range n.envs {
 		if e.job == j {
-			n.retireEnv(e)
+			n.retireEnv(e, lives)
 		}
+	}
+	if lives {
+		return
 	}
 	for k, t := range n.templateKeys {
 		if k.job == j.num {
+			delete(n.templateKeys, k)
+			n.templates[t.num-1] = nil
 			if t.blobObject != nil {
 				n.unneed(t.blobObject)
 				t.blobObject = nil
 			}
-			if !n.jobLives(j) {
-				delete(n.templateKeys, k)
-			}
 		}
 	}
-	n.reschedule = true
 }
 
 // jobLives says whether something detached of an ended job is still there.

@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -51,7 +54,8 @@ type peer struct {
 	pins      map[wire.OID]*pinned
 	created   map[wire.OID]*objectstore.Entry // space given, not sealed
 	gone      bool
-	greeted   bool // HELLO was answered
+	ended     atomic.Bool // gone, for threads that do not hold the strand
+	greeted   bool        // HELLO was answered
 	tokens    chan struct{}
 }
 
@@ -309,7 +313,7 @@ func (p *peer) writeRest(b []byte) {
 	if failure == nil {
 		failure = err
 	}
-	p.n.strand.post(func() {
+	posted := p.n.strand.post(func() {
 		p.writing = false
 		if failure != nil {
 			p.n.dropPeer(p, failure)
@@ -321,6 +325,10 @@ func (p *peer) writeRest(b []byte) {
 		}
 		p.done(p.out)
 	})
+	if !posted { // the engine has stopped: nobody else has the peer any more
+		p.writing = false
+		p.closeFile()
+	}
 }
 
 func (p *peer) closeFile() {
@@ -337,7 +345,11 @@ func (n *Node) dropPeer(p *peer, why error) {
 	if p.gone {
 		return
 	}
+	if why != nil && !errors.Is(why, io.EOF) && p.role != roleWorker {
+		n.logf("connection %d (%s, pid %d) is lost: %v", p.num, p.role, p.pid, why)
+	}
 	p.gone = true
+	p.ended.Store(true)
 	p.out = nil
 	delete(n.peers, p.num)
 	if p.file != nil {
@@ -357,13 +369,12 @@ func (n *Node) dropPeer(p *peer, why error) {
 	if p.role != roleWorker && p.job != nil {
 		n.driverGone(p)
 	}
-	_ = why
 }
 
 // refuse ends a connection because of what came over it.
 func (n *Node) refuse(p *peer, err error) {
-	n.logf("connection %d (%s, pid %d) ends: %v", p.num, p.role, p.pid, err)
-	n.dropPeer(p, err)
+	n.logf("connection %d (%s, pid %d) is ended because of what came over it: %v", p.num, p.role, p.pid, err)
+	n.dropPeer(p, nil)
 }
 
 // pidOf asks the kernel who is at the other end.

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/raygo/raygo/engine/errs"
 	"github.com/raygo/raygo/engine/wire"
@@ -54,8 +53,12 @@ func (n *Node) create(p *peer, num uint64, c wire.CreateFrame) error {
 		}
 		p.done(wire.AppendCreated(p.frame(), num, r))
 	}
-	size := int64(min(c.Size, math.MaxInt64)) // the store says why a size is too much
-	n.store.Create(size, n.labelOf(p, oid), answer)
+	if c.Size > uint64(n.store.Capacity()) {
+		answer(nil, fmt.Errorf("%w: %s of %d bytes can never fit into its %d: make the object smaller, or start raygo with more object_store_memory",
+			objectstore.ErrFull, n.labelOf(p, oid), c.Size, n.store.Capacity()))
+		return nil
+	}
+	n.store.Create(int64(c.Size), n.labelOf(p, oid), answer)
 	return nil
 }
 

@@ -88,6 +88,9 @@ func (n *Node) submit(p *peer, h wire.Header, s *wire.SubmitFrame) error {
 	}
 	n.takeDeps(t, s)
 	n.counts.submitted++
+	if t.parent != 0 {
+		n.children++
+	}
 	switch {
 	case h.Flags&wire.FlagActorCreate != 0:
 		return n.submitActor(p, t)
@@ -149,9 +152,23 @@ func (t *taskState) top() []*object { return t.deps[:t.ntop] }
 // argReady is called for every argument that a task waited for.
 func (n *Node) argReady(t *taskState) {
 	t.waiting--
-	if t.waiting == 0 && t.u.task == t && t.state == task.WaitingForArgs {
-		n.argsReady(t)
+	if t.waiting > 0 || t.u.task != t || t.state != task.WaitingForArgs {
+		return
 	}
+	// In a loop: an error may run down a long chain of tasks.
+	n.ready = append(n.ready, t)
+	if n.readying {
+		return
+	}
+	n.readying = true
+	for len(n.ready) > 0 {
+		t := n.ready[len(n.ready)-1]
+		n.ready = n.ready[:len(n.ready)-1]
+		if t.u.task == t && t.state == task.WaitingForArgs {
+			n.argsReady(t)
+		}
+	}
+	n.readying = false
 }
 
 // argsReady puts a task whose arguments are all there into its queue, or ends it when one of them is an error.
@@ -241,6 +258,9 @@ func (n *Node) finish(t *taskState, s task.State, code errs.Code, message string
 		}
 	}
 	u.task = nil
+	if t.parent != 0 {
+		n.children--
+	}
 	n.record(t, s, code, message)
 	if t.flags&wire.FlagActorCreate == 0 || t.actor == nil {
 		n.dropDeps(t)
@@ -323,9 +343,9 @@ func forceFlag(force bool) uint16 {
 func (n *Node) cancel(num uint64, force, recursive bool) {
 	u := n.units[num]
 	var children []uint64
-	if recursive {
-		for _, t := range n.allTasks() {
-			if t.parent == num && t.id != num {
+	if recursive && n.children > 0 {
+		for _, u := range n.units {
+			if t := u.task; t != nil && t.parent == num && t.id != num {
 				children = append(children, t.id)
 			}
 		}

@@ -54,10 +54,12 @@ func (s *Scheduler) Class(d Demand) *Class {
 	return c
 }
 
-// Drop forgets a class that will not be used again.
-func (s *Scheduler) Drop(c *Class) {
-	if c.n == 0 && c.Leases == 0 {
-		delete(s.classes, c.Demand.key())
+// Forget drops the classes of processes that will not come again. Items in them are no longer found.
+func (s *Scheduler) Forget(env uint64) {
+	for key, c := range s.classes {
+		if c.Demand.Env == env && c.n == 0 {
+			delete(s.classes, key)
+		}
 	}
 }
 
