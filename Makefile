@@ -38,16 +38,15 @@ $(PY):
 # uv installs torch's gigabytes several times faster than pip; pip does it where uv cannot be had.
 define install
 @$(PY) -m uv --version >/dev/null 2>&1 || $(PY) -m pip install -q uv==$(UV_VERSION) || echo "no uv here, so pip installs (slower)" >&2
-@if $(PY) -m uv --version >/dev/null 2>&1; then $(PY) -m uv pip install -q --python $(PY) -e '.[$(1)]'; \
- else $(PY) -m pip install -q -e '.[$(1)]'; fi
+@if $(PY) -m uv --version >/dev/null 2>&1; then $(PY) -m uv pip install -q --python $(PY) -e '.[$(EXTRAS)]'; \
+ else $(PY) -m pip install -q -e '.[$(EXTRAS)]'; fi
 @touch $@
 endef
 
-$(VENV)/.demo: pyproject.toml | $(PY)
-	$(call install,examples)
-
-$(VENV)/.test: pyproject.toml | $(PY)
-	$(call install,all,examples,dev)
+$(VENV)/.demo: EXTRAS := examples
+$(VENV)/.test: EXTRAS := all,examples,dev
+$(VENV)/.demo $(VENV)/.test: pyproject.toml | $(PY)
+	$(install)
 
 # ---- what people use
 
