@@ -30,7 +30,8 @@ class Submitter:
 
     prepare() is called (GIL held) when there is no template for the present session or a captured global changed; it returns
     (template_number, nreturns, flags, check) where flags are RG_F_STREAMING|RG_F_ACTOR_CREATE|…, check is a tuple of
-    (namespace dict, name, value) compared by identity before each call; a fifth value True asks for arguments in msgpack. A fresh prepare() follows a difference.
+    (namespace dict, name, value) compared by identity before each call; a fifth value True asks for arguments in msgpack.
+    A fresh prepare() follows a difference.
     signature: (min positional, max positional or -1, kwargs_ok bool) or None; calls outside it go to bind(args, kwargs), which raises TypeError or
     returns (args, kwargs). actor: the actor's ObjectRef for method calls. wrap: called with the raw result (list of refs; for streaming the end's ref).
     max_pending: raises PendingCallsLimitExceeded through raise_pending()."""
