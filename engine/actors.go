@@ -48,10 +48,7 @@ func (n *Node) actorText(a *actorState) string {
 }
 
 // submitActor is a SUBMIT that creates an actor. The number of the task is the actor's.
-func (n *Node) submitActor(p *peer, t *taskState) error {
-	if t.t.Kind != task.Actor {
-		return errs.New(errs.EINVAL, "actor %x is made of template %q, which is of kind %q", t.id, t.t.Name, t.t.Kind)
-	}
+func (n *Node) submitActor(p *peer, t *taskState) {
 	a := &actorState{
 		Actor: actor.New(t.t.MaxRestarts, t.t.MaxConcurrency, t.t.Groups, !t.t.OutOfOrder),
 		id:    t.id, t: t.t, job: p.job, detached: t.t.Detached, creation: t, maxTaskRetries: t.t.MaxTaskRetries,
@@ -74,14 +71,13 @@ func (n *Node) submitActor(p *peer, t *taskState) error {
 			name := a.name
 			a.name = actor.Name{}
 			n.actorDead(a, &sysError{Code: errs.EEXISTS, Message: fmt.Sprintf("The name %q in namespace %q belongs to another actor (%s) already; choose another name, or use get_if_exists=True", name.Name, name.Namespace, n.actorHex(owner, p.job))})
-			return nil
+			return
 		}
 	}
 	if t.waiting == 0 {
 		a.State = actor.Starting
 		n.argsReady(t)
 	}
-	return nil
 }
 
 var noneBlob = wire.Blob(wire.FormatNone, nil)

@@ -29,7 +29,7 @@ func (n *Node) shutDown(timeout time.Duration) error {
 	n.endCtx()
 	n.call(n.beginStop)
 	var templates []Template
-	if !wait(n.idle, min(graceToEnd, time.Until(deadline))) {
+	if !n.strand.broken.Load() && !wait(n.idle, min(graceToEnd, time.Until(deadline))) {
 		n.call(func() {
 			for _, w := range n.workers {
 				n.killWorker(w)

@@ -66,7 +66,6 @@ type fakeWorker struct {
 	pid     int
 	fd      int
 	handler worker.Handler
-	mu      sync.Mutex // out
 	wmu     sync.Mutex
 	names   map[uint64]string
 	queue   []*exec // received and not begun
@@ -75,10 +74,6 @@ type fakeWorker struct {
 	actor   map[string]any // state of the actor here
 	welcome map[string]any
 	number  atomic.Uint64
-	replies chan struct {
-		h wire.Header
-		b []byte
-	}
 	objects chan wire.Value
 	errors  chan wire.Value // WAIT_ERROR
 	once    sync.Once
@@ -91,7 +86,6 @@ type fakes struct {
 	funcs   map[string]fakeFunc
 	workers []*fakeWorker
 	lastPID int
-	status  unix.WaitStatus // of the next death
 	forks   atomic.Int32
 	tail    string
 	fail    error

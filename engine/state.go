@@ -9,7 +9,6 @@ import (
 	"github.com/raygo/raygo/engine/errs"
 	"github.com/raygo/raygo/engine/ids"
 	"github.com/raygo/raygo/engine/task"
-	"github.com/raygo/raygo/engine/wire"
 )
 
 // taskCounts counts tasks since the engine started.
@@ -355,5 +354,3 @@ func (n *Node) nodeStats(p *peer) (any, error) {
 		"failed": n.counts.failed, "actors": len(n.actors), "units": len(n.units), "templates": len(n.templates),
 	}, nil
 }
-
-var _ = wire.Exit

@@ -61,6 +61,12 @@ func (n *Node) submit(p *peer, h wire.Header, s *wire.SubmitFrame) error {
 	if tmpl == nil {
 		return errs.New(errs.EINVAL, "task %x names template %d, which was not sent", h.ID, s.Template)
 	}
+	if s.NReturns > maxReturns {
+		return errs.New(errs.EINVAL, "task %x asks for %d values; the most are %d", h.ID, s.NReturns, maxReturns)
+	}
+	if h.Flags&wire.FlagActorCreate != 0 && tmpl.Kind != task.Actor {
+		return errs.New(errs.EINVAL, "actor %x is made of template %q, which is of kind %q", h.ID, tmpl.Name, tmpl.Kind)
+	}
 	u := n.unit(h.ID, p.job, p)
 	t := &taskState{
 		id: h.ID, t: tmpl, u: u, job: p.job, parent: s.Parent, flags: h.Flags, nreturns: s.NReturns, retries: tmpl.MaxRetries,
@@ -79,9 +85,6 @@ func (n *Node) submit(p *peer, h wire.Header, s *wire.SubmitFrame) error {
 		u.gen = newGenerator(t)
 		fallthrough
 	default:
-		if t.nreturns > maxReturns {
-			return errs.New(errs.EINVAL, "task %x asks for %d values; the most are %d", h.ID, t.nreturns, maxReturns)
-		}
 		for i := range t.nreturns {
 			n.hold(u.object(i+1), p)
 		}
@@ -93,7 +96,7 @@ func (n *Node) submit(p *peer, h wire.Header, s *wire.SubmitFrame) error {
 	}
 	switch {
 	case h.Flags&wire.FlagActorCreate != 0:
-		return n.submitActor(p, t)
+		n.submitActor(p, t)
 	case h.Flags&wire.FlagActorCall != 0:
 		n.submitCall(t, s.Actor)
 	case t.waiting == 0:
@@ -102,7 +105,7 @@ func (n *Node) submit(p *peer, h wire.Header, s *wire.SubmitFrame) error {
 	return nil
 }
 
-const maxReturns = 1 << 20
+const maxReturns = 1 << 17
 
 // detached says whether what the process starts outlives its job.
 func (p *peer) detached() bool {

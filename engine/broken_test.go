@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/version"
+	"github.com/raygo/raygo/engine/wire"
+	workerproc "github.com/raygo/raygo/engine/worker"
+)
+
+func TestPanicStopsTheEngineAndNothingElse(t *testing.T) {
+	n, err := Start(Options{
+		Version: version.Version, ObjectStoreMemory: 1 << 20, TempDir: t.TempDir(),
+		Launch: func(workerproc.Config, workerproc.Handler) (Template, error) {
+			return nil, errors.New("no processes here")
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := false
+	c, err := n.Attach(pack(map[string]any{"version": version.Version, "role": "client"}), func(b []byte) {
+		h, _, _, _ := wire.Next(b)
+		told = told || h.Type == wire.Exit
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		n.strand.post(func() { panic("a fault made by a test") })
+	}
+	if err := c.Input(nil); !errors.Is(err, errs.EINTERNAL) {
+		t.Error(err)
+	}
+	if !told {
+		t.Error("the process was not told")
+	}
+	broken, log := n.Broken()
+	text, err := os.ReadFile(log)
+	if err != nil || !broken || strings.Count(string(text), "a fault made by a test") != 1 || !strings.Contains(string(text), "broken_test.go") {
+		t.Errorf("%v %v\n%s", broken, err, text)
+	}
+	c.Detach()
+	if err := n.Stop(5 * time.Second); err != nil {
+		t.Error(err)
+	}
+	if n.Stop(0) != nil {
+		t.Error("stopping twice is stopping once")
+	}
+}
+
+func TestStartCleansUpWhenItFails(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Start(Options{ObjectStoreMemory: 5, TempDir: dir}); !errors.Is(err, errs.EINVAL) {
+		t.Error(err)
+	}
+	if _, err := Start(Options{Resources: map[string]float64{"CPU": 1}, TempDir: dir}); !errors.Is(err, errs.EINVAL) {
+		t.Error(err)
+	}
+}
