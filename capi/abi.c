@@ -170,13 +170,14 @@ raygo_status rga_map_error(raygo_error *err, int status, const uint8_t *map, siz
 }
 
 raygo_status rga_stale(raygo_error *err, const char *what) {
-  return rga_fail(err, RAYGO_ESTALE, "This %s handle is no handle or was released: make a new one, and release a handle only when no call will use it again.", what);
+  return rga_fail(err, RAYGO_ESTALE,
+                  "This %s handle is no handle or was released: make a new one, and release a handle only when no call will use it again.", what);
 }
 
 raygo_status rga_forked(raygo_error *err) {
   return rga_fail(err, RAYGO_EFORKED,
-                  "raygo was called in a forked child of the process that opened it. The child cannot use its parent's session: start it with exec or posix_spawn, or "
-                  "call raygo in the parent.");
+                  "raygo was called in a forked child of the process that opened it. The child cannot use its parent's session: start it with "
+                  "exec or posix_spawn, or call raygo in the parent.");
 }
 
 raygo_status rga_code(raygo_error *err, int status, const char *doing) {
@@ -215,9 +216,9 @@ struct token { _Atomic int fired; };
 void rga_token_free(void *token) { free(token); }
 
 raygo_status raygo_token_new(raygo_token *out, raygo_error *err) {
+  if (out) out->h = 0;
   RGA_ENTER(err);
   RGA_NEED(err, out, "raygo_token_new: `out` is NULL.");
-  out->h = 0;
   struct token *t = calloc(1, sizeof *t);
   if (t && !(out->h = rga_new(RGA_TOKEN, t, NULL))) {
     free(t);

@@ -149,6 +149,7 @@ static inline uint64_t rga_uint(const raygo_mp_value *v) { return v->type == RAY
 
 /* ------------------------------------------------------------------------------------------------ objects and tasks */
 
+#define RGA_MAX (SIZE_MAX / 64)      /* counts and lengths beyond this are mistakes */
 uint32_t rga_known_format(uint32_t format);                /* 1: a value may be stored so */
 raygo_status rga_take_slots(struct rga_rt *rt, const raygo_object *objects, size_t n, struct rga_entry **e, raygo_error *err);   /* in use, or none */
 raygo_status rga_collect(struct rga_rt *rt, rg_slot **slots, size_t n, const struct rga_wait *w, raygo_buf *out, raygo_error *err);   /* what raygo_get does */
@@ -156,6 +157,19 @@ raygo_status rga_object_new(struct rga_rt *rt, rg_slot *slot, raygo_object *out,
 raygo_status rga_store(struct rga_rt *rt, struct rg_oid oid, uint32_t format, size_t len, const struct rga_wait *w, uint8_t **body, raygo_error *err);
 int rga_blob(const uint8_t *p, size_t len, uint32_t *format, const uint8_t **body, size_t *body_len);
 raygo_status rga_template_send(struct rga_rt *rt, uint32_t kind, raygo_view function, const raygo_template_options *o, uint32_t *number, raygo_error *err);
+raygo_status rga_template_check(uint32_t kind, raygo_view function, const raygo_template_options *o, raygo_error *err);
+struct rga_call {              /* a runtime and a template, in use */
+  struct rga_entry *rt, *tmpl;
+  struct rga_template *t;
+};
+raygo_status rga_call_begin(struct rga_call *k, raygo_runtime h, raygo_template tmpl, raygo_error *err);
+void rga_call_end(struct rga_call *k);
+raygo_status rga_need_returns(const struct rga_call *k, const raygo_object *returns, raygo_error *err);
+/* slots: room for what the template returns (one, for an actor). */
+raygo_status rga_submit(struct rga_rt *rt, uint64_t task, uint16_t flags, uint32_t tmpl, uint32_t nreturns, uint64_t actor, const raygo_args *args,
+                        rg_slot **slots, raygo_error *err);
+raygo_status rga_submit_one(struct rga_call *k, uint64_t actor, const raygo_args *args, raygo_object *returns, raygo_error *err);   /* objects as handles */
+raygo_status rga_release(uint64_t h, int kind, const char *what, raygo_error *err);   /* of what has one owner */
 void rga_task_ended(struct rga_task *t);                   /* off the list of running ones; frees it */
 void rga_template_free(struct rga_template *t);
 void rga_token_free(void *token);

@@ -204,9 +204,9 @@ static raygo_status welcomed(struct rga_rt *rt, raygo_runtime *out, raygo_error 
 }
 
 raygo_status raygo_start(const raygo_options *options, raygo_runtime *out, raygo_error *err) {
+  if (out) out->h = 0;
   RGA_ENTER(err);
   RGA_NEED(err, out, "raygo_start: `out` is NULL.");
-  out->h = 0;
   raygo_options o;
   raygo_status r = read_options(&o, options, err);
   if (r) return r;
@@ -282,9 +282,9 @@ static raygo_status find_socket(raygo_view address, char **out, raygo_error *err
 }
 
 raygo_status raygo_connect(raygo_view address, const raygo_options *options, raygo_runtime *out, raygo_error *err) {
+  if (out) out->h = 0;
   RGA_ENTER(err);
   RGA_NEED(err, out, "raygo_connect: `out` is NULL.");
-  out->h = 0;
   raygo_options o;
   char *path = NULL;
   raygo_status r = read_options(&o, options, err);
@@ -319,7 +319,8 @@ static raygo_status end(struct rga_rt *rt, int64_t timeout_ns, raygo_error *err)
   char *message = NULL;
   raygo_status r = RAYGO_OK;
   if (!rt->engine) rg_send(rt->c, RG_GOODBYE, 0, 0, NULL, 0, NULL, 0);
-  else if ((r = raygo_engine_stop(rt->engine, timeout_ns, &message))) rga_said(err, r, "The engine did not stop as it should", message, message ? strlen(message) : 0);
+  else if ((r = raygo_engine_stop(rt->engine, timeout_ns, &message))) rga_said(err, r, "The engine did not stop as it should", message, message
+                                                                               ? strlen(message) : 0);
   free(message);
   rg_client_close(rt->c);
   return r;

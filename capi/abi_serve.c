@@ -1,9 +1,17 @@
 /* raygo.h: functions that this process serves. */
 #include "abi_int.h"
 
+/* A question whose answer does not matter. */
+static raygo_status tell(raygo_runtime h, const char *method, raygo_mp *argument, int64_t timeout_ns, raygo_token token, raygo_error *err) {
+  raygo_buf ignored;
+  if (argument->failed) return rga_code(err, RAYGO_ENOMEM, method);
+  raygo_status r = raygo_query(h, raygo_str(method), raygo_mp_view(argument), timeout_ns, token, &ignored, err);
+  raygo_buf_release(&ignored);
+  return r;
+}
+
 raygo_status raygo_serve(raygo_runtime h, raygo_view name, uint32_t concurrency, int64_t timeout_ns, raygo_token token, raygo_error *err) {
   raygo_mp q = RAYGO_MP_INIT;
-  raygo_buf ignored;
   RGA_ENTER(err);
   RGA_NEED(err, name.len && name.data, "raygo_serve: the function has no name.");
   if (memchr(name.data, ':', name.len))
@@ -11,21 +19,18 @@ raygo_status raygo_serve(raygo_runtime h, raygo_view name, uint32_t concurrency,
   raygo_mp_map(&q, 2);
   rga_key_view(&q, "name", name);
   rga_key_uint(&q, "concurrency", concurrency ? concurrency : 1);
-  raygo_status r = q.failed ? rga_code(err, RAYGO_ENOMEM, "serve.register") : raygo_query(h, raygo_str("serve.register"), raygo_mp_view(&q), timeout_ns, token, &ignored, err);
-  if (!r) raygo_buf_release(&ignored);
+  raygo_status r = tell(h, "serve.register", &q, timeout_ns, token, err);
   raygo_mp_free(&q);
   return r;
 }
 
 raygo_status raygo_unserve(raygo_runtime h, raygo_view name, int64_t timeout_ns, raygo_token token, raygo_error *err) {
   raygo_mp q = RAYGO_MP_INIT;
-  raygo_buf ignored;
   RGA_ENTER(err);
   RGA_NEED(err, name.len && name.data, "raygo_unserve: the function has no name.");
   raygo_mp_map(&q, 1);
   rga_key_view(&q, "name", name);
-  raygo_status r = q.failed ? rga_code(err, RAYGO_ENOMEM, "serve.unregister") : raygo_query(h, raygo_str("serve.unregister"), raygo_mp_view(&q), timeout_ns, token, &ignored, err);
-  if (!r) raygo_buf_release(&ignored);
+  raygo_status r = tell(h, "serve.unregister", &q, timeout_ns, token, err);
   raygo_mp_free(&q);
   return r;
 }
@@ -74,7 +79,8 @@ static raygo_status begin(struct rga_rt *rt, rg_task *x, raygo_task *out, struct
   struct rga_task *t = d && d->plain ? calloc(1, sizeof *t) : NULL;
   *made = NULL;
   if (!t) {
-    if (!d || d->plain) answer_error(rt->c, x, d ? d->name : "", rga_now(), raygo_str("SystemError"), raygo_str("the program that serves the function ran out of memory"));
+    if (!d || d->plain) answer_error(rt->c, x, d ? d->name : "", rga_now(), raygo_str("SystemError"),
+                                     raygo_str("the program that serves the function ran out of memory"));
     else
       answer_error(rt->c, x, d->name, rga_now(), raygo_str("TypeError"),
                    raygo_str("the function is served by a program of another language and takes plain values: call it through raygo.cross_language"));
@@ -109,7 +115,8 @@ raygo_status raygo_task_next(raygo_runtime h, int64_t timeout_ns, raygo_token to
   if (r) return r;
   struct rga_rt *rt = e->rt;
   if (!out) r = rga_fail(err, RAYGO_EINVAL, "raygo_task_next: `out` is NULL.");
-  else if (info && info->struct_size < sizeof *info) r = rga_fail(err, RAYGO_EINVAL, "raygo_task_info.struct_size is too small: make it with RAYGO_TASK_INFO_INIT.");
+  else if (info && info->struct_size < sizeof *info)
+    r = rga_fail(err, RAYGO_EINVAL, "raygo_task_info.struct_size is too small: make it with RAYGO_TASK_INFO_INIT.");
   if (r || (r = rga_wait_begin(&w, timeout_ns, token, err))) goto done;
   while (!r && !t) {
     int k = rga_turn_take(&rt->task_turn, &w);   /* the client lets one thread wait for tasks */
@@ -127,8 +134,8 @@ raygo_status raygo_task_next(raygo_runtime h, int64_t timeout_ns, raygo_token to
     }
   }
   if (t && info)
-    *info = (raygo_task_info){.struct_size = info->struct_size, .number = t->t->id, .attempt = t->t->x.attempt, .num_returns = t->t->x.nreturns, .nrefs = t->t->x.ntop,
-                              .name = {t->def->name, t->def->name_len}, .args = {t->t->args, t->t->x.args_len}};
+    *info = (raygo_task_info){.struct_size = info->struct_size, .number = t->t->id, .attempt = t->t->x.attempt, .num_returns = t->t->x.nreturns,
+                              .nrefs = t->t->x.ntop, .name = {t->def->name, t->def->name_len}, .args = {t->t->args, t->t->x.args_len}};
   rga_wait_end(&w);
 done:
   rga_unuse(e);
@@ -157,8 +164,10 @@ raygo_status raygo_task_arg(raygo_task task, uint32_t i, raygo_buf *out, raygo_e
             : rga_fail(err, RAYGO_EINVAL, "raygo_task_arg: `out` is NULL.");
   } else {
     const struct rg_arg *a = &t->t->top[i];
-    if (!rga_blob(a->data, (size_t)a->len, &format, &body, &n)) r = rga_fail(err, RAYGO_EINTERNAL, "Argument %u of task %llx is not whole.", i, (unsigned long long)t->t->id);
-    else if (!(a->pin ? rga_buf_pin(out, a->pin, body, n, format) : rga_buf_copy(out, body, n, format))) r = rga_code(err, RAYGO_ENOMEM, "The argument could not be handed over");
+    if (!rga_blob(a->data, (size_t)a->len, &format, &body, &n))
+      r = rga_fail(err, RAYGO_EINTERNAL, "Argument %u of task %llx is not whole.", i, (unsigned long long)t->t->id);
+    else if (!(a->pin ? rga_buf_pin(out, a->pin, body, n, format) : rga_buf_copy(out, body, n, format)))
+      r = rga_code(err, RAYGO_ENOMEM, "The argument could not be handed over");
   }
   rga_unuse(e);
   return r;
@@ -179,7 +188,8 @@ raygo_status raygo_task_cancelled(raygo_task task, int32_t *cancelled, raygo_err
 /* ------------------------------------------------------------------------------------------------ answering */
 
 /* One value as a blob: small ones in memory (*heap to free), large ones in the arena under the result's own number. */
-static raygo_status value_out(struct rga_task *t, uint32_t index, const raygo_result *v, const struct rga_wait *w, struct rg_out *o, uint8_t **heap, raygo_error *err) {
+static raygo_status value_out(struct rga_task *t, uint32_t index, const raygo_result *v, const struct rga_wait *w, struct rg_out *o, uint8_t **heap,
+                              raygo_error *err) {
   struct rg_blob head = {.format = (uint8_t)v->format, .body_len = v->body.len};
   uint8_t *to;
   *o = (struct rg_out){.index = index, .kind = RG_V_INLINE, .len = sizeof head + v->body.len};
@@ -202,7 +212,9 @@ static raygo_status check_results(const struct rga_task *t, const raygo_result *
   if (n && !v) return rga_fail(err, RAYGO_EINVAL, "raygo_task_reply: `values` is NULL.");
   for (size_t i = 0; i < n; i++) {
     if (!rga_known_format(v[i].format)) return rga_fail(err, RAYGO_EINVAL, "Value %zu cannot have format %u: see enum raygo_format.", i, v[i].format);
-    if (v[i].body.len && (!v[i].body.data || v[i].format == RAYGO_NONE)) return rga_fail(err, RAYGO_EINVAL, "Value %zu has %zu bytes but %s.", i, v[i].body.len, v[i].body.data ? "format RAYGO_NONE, which has none" : "a NULL address");
+    if (v[i].body.len && !v[i].body.data) return rga_fail(err, RAYGO_EINVAL, "Value %zu has %zu bytes at a NULL address.", i, v[i].body.len);
+    if (v[i].body.len && v[i].format == RAYGO_NONE)
+      return rga_fail(err, RAYGO_EINVAL, "Value %zu has %zu bytes, but its format RAYGO_NONE has none.", i, v[i].body.len);
   }
   return RAYGO_OK;
 }

@@ -41,7 +41,8 @@ raygo_status rga_number(struct rga_rt *rt, const struct rga_wait *w, uint64_t *o
 }
 
 /* One question with its runtime, timeout and token.  The reply is malloc'd. */
-static raygo_status question(raygo_runtime h, const char *method, raygo_mp *argument, int64_t timeout_ns, raygo_token token, uint8_t **reply, size_t *len, raygo_error *err) {
+static raygo_status question(raygo_runtime h, const char *method, raygo_mp *argument, int64_t timeout_ns, raygo_token token, uint8_t **reply,
+                             size_t *len, raygo_error *err) {
   struct rga_entry *e;
   struct rga_wait w;
   *reply = NULL;
@@ -60,7 +61,8 @@ static raygo_status question(raygo_runtime h, const char *method, raygo_mp *argu
 }
 
 /* As question(); the answer's first value only. */
-static raygo_status value(raygo_runtime h, const char *method, raygo_mp *argument, int64_t timeout_ns, raygo_token token, uint8_t **reply, raygo_mp_value *v, raygo_error *err) {
+static raygo_status value(raygo_runtime h, const char *method, raygo_mp *argument, int64_t timeout_ns, raygo_token token, uint8_t **reply,
+                          raygo_mp_value *v, raygo_error *err) {
   size_t len;
   raygo_status r = question(h, method, argument, timeout_ns, token, reply, &len, err);
   if (r) return r;
@@ -102,8 +104,8 @@ static void kv_argument(raygo_mp *w, uint32_t n, raygo_view ns, const char *key_
   raygo_mp_bin(w, key);
 }
 
-raygo_status raygo_kv_put(raygo_runtime rt, raygo_view ns, raygo_view key, raygo_view v, int32_t overwrite, int64_t timeout_ns, raygo_token token, int32_t *added,
-                          raygo_error *err) {
+raygo_status raygo_kv_put(raygo_runtime rt, raygo_view ns, raygo_view key, raygo_view v, int32_t overwrite, int64_t timeout_ns, raygo_token token,
+                          int32_t *added, raygo_error *err) {
   raygo_mp q = RAYGO_MP_INIT;
   raygo_mp_value answered;
   uint8_t *reply;
@@ -130,14 +132,16 @@ raygo_status raygo_kv_get(raygo_runtime rt, raygo_view ns, raygo_view key, int64
   raygo_status r = value(rt, "kv.get", &q, timeout_ns, token, &reply, &v, err);
   if (r) return r;
   if (v.type == RAYGO_MP_NIL)
-    r = rga_fail(err, RAYGO_ENOTFOUND, "There is no key %.*s in the name space \"%.*s\".", (int)(key.len < 100 ? key.len : 100), (const char *)key.data, (int)ns.len,
+    r = rga_fail(err, RAYGO_ENOTFOUND, "There is no key %.*s in the name space \"%.*s\".", (int)(key.len < 100 ? key.len : 100),
+                 (const char *)key.data, (int)ns.len,
                  ns.len ? (const char *)ns.data : "");
   else if (!rga_buf_copy(out, v.s.data, v.s.len, RAYGO_BYTES)) r = rga_code(err, RAYGO_ENOMEM, "kv.get");
   free(reply);
   return r;
 }
 
-raygo_status raygo_kv_del(raygo_runtime rt, raygo_view ns, raygo_view key, int32_t prefix, int64_t timeout_ns, raygo_token token, uint64_t *deleted, raygo_error *err) {
+raygo_status raygo_kv_del(raygo_runtime rt, raygo_view ns, raygo_view key, int32_t prefix, int64_t timeout_ns, raygo_token token, uint64_t *deleted,
+                          raygo_error *err) {
   raygo_mp q = RAYGO_MP_INIT;
   raygo_mp_value v;
   uint8_t *reply;
@@ -217,8 +221,8 @@ static bool copy_bundles(raygo_mp *to, raygo_view from) {
   return r.p == r.end;
 }
 
-raygo_status raygo_placement_new(raygo_runtime h, const raygo_placement_options *options, int64_t timeout_ns, raygo_token token, uint64_t *group, raygo_object *placed,
-                                 raygo_error *err) {
+raygo_status raygo_placement_new(raygo_runtime h, const raygo_placement_options *options, int64_t timeout_ns, raygo_token token, uint64_t *group,
+                                 raygo_object *placed, raygo_error *err) {
   struct rga_entry *e;
   struct rga_wait w;
   raygo_placement_options o;
@@ -230,7 +234,7 @@ raygo_status raygo_placement_new(raygo_runtime h, const raygo_placement_options 
   if (r) return r;
   if (!group || !options || !rga_options(&o, sizeof o, sizeof o, options))
     r = rga_fail(err, RAYGO_EINVAL, "raygo_placement_new: %s.",
-                 group ? "the options are NULL, too small, or say what this version does not know: make them with raygo_placement_options_init()" : "`group` is NULL");
+                 group ? "the options are NULL, too small or unknown to this version: make them with raygo_placement_options_init()" : "`group` is NULL");
   else if (!copy_bundles(&bundles, o.bundles))
     r = rga_fail(err, RAYGO_EINVAL, "raygo_placement_new: bundles must be a msgpack array of maps of names to amounts, none of them empty or negative.");
   if (r || (r = rga_wait_begin(&w, timeout_ns, token, err))) goto done;
@@ -277,8 +281,8 @@ raygo_status raygo_placement_remove(raygo_runtime rt, uint64_t group, int64_t ti
 
 /* ------------------------------------------------------------------------------------------------ metrics and logs */
 
-raygo_status raygo_metric_record(raygo_runtime rt, uint32_t type, raygo_view name, raygo_view description, raygo_view tags, raygo_view buckets, double v, int64_t timeout_ns,
-                                 raygo_token token, raygo_error *err) {
+raygo_status raygo_metric_record(raygo_runtime rt, uint32_t type, raygo_view name, raygo_view description, raygo_view tags, raygo_view buckets,
+                                 double v, int64_t timeout_ns, raygo_token token, raygo_error *err) {
   static const char *const types[] = {NULL, "counter", "gauge", "histogram"};
   raygo_mp q = RAYGO_MP_INIT;
   uint8_t *reply;

@@ -24,8 +24,13 @@ func (n *Node) register(p *peer, name string, concurrency int) error {
 	if p.role == roleWorker {
 		return errs.New(errs.EINVAL, "function %q cannot be served by a worker process; serve it from a driver or client", name)
 	}
-	if s := n.services[name]; s != nil && s.w.peer != p {
-		return errs.New(errs.EEXISTS, "function %q is served by process %d already", name, s.w.pid)
+	if s := n.services[name]; s != nil {
+		if s.w.peer != p {
+			return errs.New(errs.EEXISTS, "function %q is served by process %d already", name, s.w.pid)
+		}
+		s.concurrency = max(concurrency, 1)
+		n.pumpService(s)
+		return nil
 	}
 	if p.worker == nil {
 		n.lastWorker++

@@ -135,8 +135,8 @@ void raygo_buf_release(raygo_buf *buf);
 
 /* ================================================================================================ cancel tokens */
 
-/* A token is made, given to any number of calls, fired once from any thread, and released.  Firing ends the waits that have it and every later
- * one at once.  Released while calls have it, it goes when they return. */
+/* A token is made, given to any number of calls, fired once from any thread, and released.  Firing ends the waits that have it and every
+ * later one at once.  Released while calls have it, it goes when they return. */
 raygo_status raygo_token_new(raygo_token *out, raygo_error *err);
 raygo_status raygo_token_fire(raygo_token token, raygo_error *err);
 raygo_status raygo_token_release(raygo_token token, raygo_error *err);
@@ -170,16 +170,16 @@ static inline raygo_options raygo_options_init(void) {
   return o;
 }
 
-/* Starts a node engine inside this process and a session on it.  It opens no network port.  options may be NULL.
- * EEXISTS: this process has an engine already.  EVERSION. */
+/* Starts a node engine inside this process and a session on it.  It opens no network port.  options may be NULL.  A process may have
+ * several. EVERSION: the parts of the library are not of one version. */
 raygo_status raygo_start(const raygo_options *options, raygo_runtime *out, raygo_error *err);
 
-/* Begins a session on an engine that runs.  address: the path of its socket or of its session's folder; empty: $RAYGO_ADDRESS, else this user's
- * newest session.  ENOTFOUND: nothing runs there.  EVERSION: the engine has another version.  ETIMEDOUT. */
+/* Begins a session on an engine that runs.  address: the path of its socket or of its session's folder; empty: $RAYGO_ADDRESS, else this
+ * user's newest session.  ENOTFOUND: nothing runs there.  EVERSION: the engine has another version.  ETIMEDOUT. */
 raygo_status raygo_connect(raygo_view address, const raygo_options *options, raygo_runtime *out, raygo_error *err);
 
-/* Ends the session: its tasks are cancelled, its actors that are not detached are killed, waits return ESHUTDOWN, and an engine of this process
- * stops with its workers.  Buffers stay valid; the handle too, so that the last records can still be read with raygo_log_next.
+/* Ends the session: its tasks are cancelled, its actors that are not detached are killed, waits return ESHUTDOWN, and an engine of this
+ * process stops with its workers.  Buffers stay valid; the handle too, so that the last records can still be read with raygo_log_next.
  * ETIMEDOUT: workers did not end in time and were killed.  ESHUTDOWN: it was shut down before. */
 raygo_status raygo_shutdown(raygo_runtime rt, int64_t timeout_ns, raygo_error *err);
 
@@ -191,38 +191,46 @@ raygo_status raygo_info(raygo_runtime rt, raygo_buf *out, raygo_error *err);
 
 /* ================================================================================================ objects */
 
-/* Stores a copy of `body`, whose bytes are encoded as `format` says (RAYGO_NONE takes an empty body).  Up to 64 KiB it travels in a message, larger values
- * are written straight into shared memory; only for those the call may wait, for room.  ESTOREFULL, EOUTOFDISK, ETIMEDOUT, EINTERRUPTED. */
-raygo_status raygo_put(raygo_runtime rt, uint32_t format, raygo_view body, int64_t timeout_ns, raygo_token token, raygo_object *out, raygo_error *err);
+/* Stores a copy of `body`, whose bytes are encoded as `format` says (RAYGO_NONE takes an empty body).  Up to 64 KiB it travels in a
+ * message, larger values are written straight into shared memory; only for those the call may wait, for room.  ESTOREFULL, EOUTOFDISK,
+ * ETIMEDOUT, EINTERRUPTED. */
+raygo_status raygo_put(raygo_runtime rt, uint32_t format, raygo_view body, int64_t timeout_ns, raygo_token token, raygo_object *out,
+                       raygo_error *err);
 
-/* The same in steps, without the copy: space for `len` bytes in shared memory, writable at *data (16-aligned) until raygo_seal or raygo_abort.  Until it is
- * sealed the object has no value for anybody.  Releasing the last reference before that is an abort.  Errors as raygo_put. */
-raygo_status raygo_create(raygo_runtime rt, uint32_t format, size_t len, int64_t timeout_ns, raygo_token token, raygo_object *out, void **data, raygo_error *err);
+/* The same in steps, without the copy: space for `len` bytes in shared memory, writable at *data (16-aligned) until raygo_seal or
+ * raygo_abort.  Until it is sealed the object has no value for anybody.  Releasing the last reference before that is an abort.  Errors as
+ * raygo_put. */
+raygo_status raygo_create(raygo_runtime rt, uint32_t format, size_t len, int64_t timeout_ns, raygo_token token, raygo_object *out,
+                          void **data, raygo_error *err);
 /* The value is whole and will not change.  EINVAL: it does not come from raygo_create, or was sealed before. */
 raygo_status raygo_seal(raygo_object object, raygo_error *err);
 /* The space goes back and the handle is released.  EINVAL as raygo_seal. */
 raygo_status raygo_abort(raygo_object object, raygo_error *err);
 
-/* Waits for n values.  On success out[0..n) hold them: body in data and len, encoding in format.  Values in shared memory are not copied: the buffer
- * keeps them in place until it is released.  If one of them is an error the call fails with that (the first in order) and no buffer is filled.
- * ETIMEDOUT (the message says what it waited for), EINTERRUPTED, EDEADLOCK, and the errors of tasks:
- * ETASK: the task's code raised; message and detail have type, text and traceback.  ECANCELED, EWORKERDIED, EACTORDIED, EACTORUNAVAILABLE, EUNSCHEDULABLE, EOBJECTLOST,
- * EOWNERDIED, EOUTOFMEMORY, ERUNTIMEENV, EREFFREED, ETASKEXIT, EPGREMOVED and other codes from 3 to 32 as raygo_status.h says. */
-raygo_status raygo_get(raygo_runtime rt, const raygo_object *objects, size_t n, int64_t timeout_ns, raygo_token token, raygo_buf *out, raygo_error *err);
+/* Waits for n values.  On success out[0..n) hold them: body in data and len, encoding in format.  Values in shared memory are not copied:
+ * the buffer keeps them in place until it is released.  If one of them is an error the call fails with that (the first in order) and no
+ * buffer is filled. ETIMEDOUT (the message says what it waited for), EINTERRUPTED, EDEADLOCK, and the errors of tasks: ETASK: the task's
+ * code raised; message and detail have type, text and traceback.  ECANCELED, EWORKERDIED, EACTORDIED, EACTORUNAVAILABLE, EUNSCHEDULABLE,
+ * EOBJECTLOST, EOWNERDIED, EOUTOFMEMORY, ERUNTIMEENV, EREFFREED, ETASKEXIT, EPGREMOVED and other codes from 3 to 32 as raygo_status.h
+ * says. */
+raygo_status raygo_get(raygo_runtime rt, const raygo_object *objects, size_t n, int64_t timeout_ns, raygo_token token, raygo_buf *out,
+                       raygo_error *err);
 
-/* Waits until at least `need` of n objects have a value or an error.  ready[i] is set to 1 or 0 for each and *nready to their number, also on
- * ETIMEDOUT and EINTERRUPTED.  ready and nready may be NULL.  need = 0 only looks. */
-raygo_status raygo_wait(raygo_runtime rt, const raygo_object *objects, size_t n, size_t need, int64_t timeout_ns, raygo_token token, uint8_t *ready, size_t *nready,
-                        raygo_error *err);
+/* Waits until at least `need` of n objects have a value or an error.  ready[i] is set to 1 or 0 for each and *nready to their number,
+ * also on ETIMEDOUT and EINTERRUPTED.  ready and nready may be NULL.  need = 0 only looks. */
+raygo_status raygo_wait(raygo_runtime rt, const raygo_object *objects, size_t n, size_t need, int64_t timeout_ns, raygo_token token,
+                        uint8_t *ready, size_t *nready, raygo_error *err);
 
-/* A handle begins with one reference.  retain adds one to each of n handles, release takes one; with the last the handle becomes stale, and the value goes when
- * nobody else refers to it.  All n are tried; the status is that of the first that failed.  Works after raygo_shutdown too. */
+/* A handle begins with one reference.  retain adds one to each of n handles, release takes one; with the last the handle becomes stale,
+ * and the value goes when nobody else refers to it.  All n are tried; the status is that of the first that failed.  Works after
+ * raygo_shutdown too. */
 raygo_status raygo_retain(const raygo_object *objects, size_t n, raygo_error *err);
 raygo_status raygo_release(const raygo_object *objects, size_t n, raygo_error *err);
 
-/* The 28 bytes by which Python knows the object (ObjectRef.binary()), and back.  A new handle holds the object from then on: whoever gave the bytes must keep theirs until it
- * has been made.  Connections do not wait for each other: before bytes leave a runtime made by raygo_connect, ask the engine something (raygo_kv_exists, say), so that it has
- * heard of the object.  EINVAL: it is not sealed.  ESTALE: the bytes belong to another session. */
+/* The 28 bytes by which Python knows the object (ObjectRef.binary()), and back.  A new handle holds the object from then on: whoever gave
+ * the bytes must keep theirs until it has been made.  Connections do not wait for each other: before bytes leave a runtime made by
+ * raygo_connect, ask the engine something (raygo_kv_exists, say), so that it has heard of the object.  EINVAL: it is not sealed.  ESTALE:
+ * the bytes belong to another session. */
 raygo_status raygo_object_id(raygo_object object, uint8_t id[28], raygo_error *err);
 raygo_status raygo_object_from_id(raygo_runtime rt, const uint8_t id[28], raygo_object *out, raygo_error *err);
 
@@ -265,52 +273,62 @@ static inline raygo_template_options raygo_template_options_init(void) {
   return o;
 }
 
-/* Prepares a function for many submits.  function: "module:qualname" of a Python function or class that workers can import, the method's name, or the name
- * that was served.  A wrong name shows when a task runs, as its error.  options may be NULL.  EINVAL: no such kind, or no ':' where one belongs. */
-raygo_status raygo_template_new(raygo_runtime rt, uint32_t kind, raygo_view function, const raygo_template_options *options, raygo_template *out, raygo_error *err);
+/* Prepares a function for many submits.  function: "module:qualname" of a Python function or class that workers can import, the method's
+ * name, or the name that was served.  A wrong name shows when a task runs, as its error.  options may be NULL.  EINVAL: no such kind, or no
+ * ':' where one belongs. */
+raygo_status raygo_template_new(raygo_runtime rt, uint32_t kind, raygo_view function, const raygo_template_options *options,
+                                raygo_template *out, raygo_error *err);
 raygo_status raygo_template_release(raygo_template tmpl, raygo_error *err);
 
 /* ================================================================================================ tasks */
 
 typedef struct raygo_args {
-  raygo_view packed;             /* msgpack array of the positional arguments; empty: no arguments.  Extension type 1 with a little-endian uint32 i as its data stands
-                                    for the value of refs[i] */
+  raygo_view packed;             /* msgpack array of the positional arguments; empty: no arguments.  Extension type 1 with a little-endian
+                                    uint32 i as its data stands for the value of refs[i] */
   const raygo_object *refs;      /* the task starts when they have values; an error among them becomes the task's error */
   size_t nrefs;
 } raygo_args;
 
-/* Hands a task to the engine and returns at once.  returns: room for as many objects as the template's num_returns.  EINVAL: a template of an actor or method,
- * arguments that are no msgpack array or do not fit a message of 256 MiB (raygo_put them). */
+/* Hands a task to the engine and returns at once.  returns: room for as many objects as the template's num_returns.  EINVAL: a template of
+ * an actor or method, arguments that are no msgpack array or do not fit a message of 256 MiB (raygo_put them). */
 raygo_status raygo_submit(raygo_runtime rt, raygo_template tmpl, const raygo_args *args, raygo_object *returns, raygo_error *err);
 
-/* n tasks of one template: task i has args[i] and its objects from returns[i * num_returns].  Either all are handed over or, on failure, the first *done are
- * (done may be NULL) and the other handles are zero. */
-raygo_status raygo_submit_batch(raygo_runtime rt, raygo_template tmpl, const raygo_args *args, size_t n, raygo_object *returns, size_t *done, raygo_error *err);
+/* n tasks of one template: task i has args[i] and its objects from returns[i * num_returns].  Either all are handed over or, on failure,
+ * the first *done are (done may be NULL) and the other handles are zero. */
+raygo_status raygo_submit_batch(raygo_runtime rt, raygo_template tmpl, const raygo_args *args, size_t n, raygo_object *returns, size_t *done,
+                                raygo_error *err);
 
-enum raygo_cancel_flags { RAYGO_CANCEL_FORCE = 1 /* kill the worker if it must be */, RAYGO_CANCEL_RECURSIVE = 2 /* the tasks it submitted too */ };
+enum raygo_cancel_flags {
+  RAYGO_CANCEL_FORCE = 1,    /* kill the worker if it must be */
+  RAYGO_CANCEL_RECURSIVE = 2 /* the tasks that it submitted too */
+};
 
-/* Cancels the task that makes this object.  A task that waits is gone at once; one that runs is asked to stop.  Its objects become ECANCELED unless it ends first.  Returns
- * without waiting, and does nothing to a task that has ended or to an object of raygo_put. */
+/* Cancels the task that makes this object.  A task that waits is gone at once; one that runs is asked to stop.  Its objects become
+ * ECANCELED unless it ends first.  Returns without waiting, and does nothing to a task that has ended or to an object of raygo_put. */
 raygo_status raygo_cancel(raygo_runtime rt, raygo_object object, uint32_t flags, raygo_error *err);
 
-/* Calls one function and waits for its value: `name` with a ':' is a Python function "module:qualname", else a served one.  args may be NULL.  The template is made once per
- * name and runtime.  After ETIMEDOUT or EINTERRUPTED the task is cancelled.  Errors as raygo_get. */
-raygo_status raygo_call(raygo_runtime rt, raygo_view name, const raygo_args *args, int64_t timeout_ns, raygo_token token, raygo_buf *out, raygo_error *err);
+/* Calls one function and waits for its value: `name` with a ':' is a Python function "module:qualname", else a served one.  args may be
+ * NULL.  The template is made once per name and runtime.  After ETIMEDOUT or EINTERRUPTED the task is cancelled.  Errors as raygo_get. */
+raygo_status raygo_call(raygo_runtime rt, raygo_view name, const raygo_args *args, int64_t timeout_ns, raygo_token token, raygo_buf *out,
+                        raygo_error *err);
 
 /* ================================================================================================ actors */
 
-/* Makes an actor of a RAYGO_ACTOR template; args go to its constructor.  Returns before that has run: its failure is the error of later calls (EACTORDIED).  Waits only to
- * reserve a name.  EEXISTS: the name is taken.  ETIMEDOUT, EINTERRUPTED. */
-raygo_status raygo_actor_new(raygo_runtime rt, raygo_template tmpl, const raygo_args *args, int64_t timeout_ns, raygo_token token, raygo_actor *out, raygo_error *err);
+/* Makes an actor of a RAYGO_ACTOR template; args go to its constructor.  Returns before that has run: its failure is the error of later
+ * calls (EACTORDIED).  Waits only to reserve a name.  EEXISTS: the name is taken.  ETIMEDOUT, EINTERRUPTED. */
+raygo_status raygo_actor_new(raygo_runtime rt, raygo_template tmpl, const raygo_args *args, int64_t timeout_ns, raygo_token token,
+                             raygo_actor *out, raygo_error *err);
 
 /* Calls a method (a RAYGO_METHOD template); as raygo_submit otherwise.  Calls from one runtime run in the order in which they were made. */
-raygo_status raygo_actor_call(raygo_runtime rt, raygo_actor actor, raygo_template method, const raygo_args *args, raygo_object *returns, raygo_error *err);
+raygo_status raygo_actor_call(raygo_runtime rt, raygo_actor actor, raygo_template method, const raygo_args *args, raygo_object *returns,
+                              raygo_error *err);
 
 /* Ends the actor's process without waiting; calls that have not ended become EACTORDIED.  no_restart = 0 leaves it its restarts. */
 raygo_status raygo_actor_kill(raygo_runtime rt, raygo_actor actor, int32_t no_restart, raygo_error *err);
 
 /* A handle on a living actor by name.  name_space empty: the session's.  ENOTFOUND, ETIMEDOUT, EINTERRUPTED. */
-raygo_status raygo_actor_lookup(raygo_runtime rt, raygo_view name, raygo_view name_space, int64_t timeout_ns, raygo_token token, raygo_actor *out, raygo_error *err);
+raygo_status raygo_actor_lookup(raygo_runtime rt, raygo_view name, raygo_view name_space, int64_t timeout_ns, raygo_token token,
+                                raygo_actor *out, raygo_error *err);
 
 /* The 16 bytes by which Python knows it (ActorID.binary()). */
 raygo_status raygo_actor_id(raygo_actor actor, uint8_t id[16], raygo_error *err);
@@ -320,11 +338,12 @@ raygo_status raygo_actor_release(raygo_actor actor, raygo_error *err);
 
 /* ================================================================================================ completion queue */
 
-/* For event loops.  *fd is an eventfd that is readable while tokens wait in the runtime's queue or the engine is gone.  It stays raygo's: do not read or close it. */
+/* For event loops.  *fd is an eventfd that is readable while tokens wait in the runtime's queue or the engine is gone.  It stays raygo's:
+ * do not read or close it. */
 raygo_status raygo_cq_fd(raygo_runtime rt, int *fd, raygo_error *err);
 
-/* Puts `tag` (not 0) into the queue when the object has its value.  *ready = 1: it is there already and nothing will come.  An object has one tag at a time: a second
- * watch replaces the first. */
+/* Puts `tag` (not 0) into the queue when the object has its value.  *ready = 1: it is there already and nothing will come.  An object has
+ * one tag at a time: a second watch replaces the first. */
 raygo_status raygo_cq_watch(raygo_runtime rt, raygo_object object, uint64_t tag, int32_t *ready, raygo_error *err);
 
 /* Takes up to max tags out; *n of them.  Never waits. */
@@ -332,8 +351,9 @@ raygo_status raygo_cq_poll(raygo_runtime rt, uint64_t *tags, size_t max, size_t 
 
 /* ================================================================================================ worker loop */
 
-/* Serves a function under a name without ':', for raygo_call from C and raygo.cross_language from Python.  concurrency: how many of its tasks this process takes at a time (0:
- * 1); call raygo_task_next from as many threads.  Several processes may serve one name.  EEXISTS: this runtime serves it already.  ETIMEDOUT, EINTERRUPTED. */
+/* Serves a function under a name without ':', for raygo_call from C and raygo.cross_language from Python.  concurrency: how many of its
+ * tasks this process takes at a time (0: 1); call raygo_task_next from as many threads.  Serving a name again changes that
+ * number.  EEXISTS: another runtime serves it.  ETIMEDOUT, EINTERRUPTED. */
 raygo_status raygo_serve(raygo_runtime rt, raygo_view name, uint32_t concurrency, int64_t timeout_ns, raygo_token token, raygo_error *err);
 
 /* No new tasks; those taken may still be answered.  ENOTFOUND: it is not served here. */
@@ -346,14 +366,15 @@ typedef struct raygo_task_info {
   uint32_t num_returns;    /* how many values raygo_task_reply must give */
   uint32_t nrefs;          /* arguments that were references: raygo_task_arg(0 … nrefs-1) */
   uint32_t reserved;
-  raygo_view name;         /* as given to raygo_serve */
+  raygo_view name;         /* as given to raygo_serve; a zero byte follows */
   raygo_view args;         /* msgpack array; extension type 1 as in raygo_args */
 } raygo_task_info;
 #define RAYGO_TASK_INFO_INIT { sizeof(raygo_task_info), 0, 0, 0, 0, 0, { NULL, 0 }, { NULL, 0 } }
 
-/* The next task of any function that this runtime serves.  The views in *info are valid until the task is answered.  Each task must be answered once.
- * ETIMEDOUT, EINTERRUPTED. */
-raygo_status raygo_task_next(raygo_runtime rt, int64_t timeout_ns, raygo_token token, raygo_task *out, raygo_task_info *info, raygo_error *err);
+/* The next task of any function that this runtime serves.  The views in *info are valid until the task is answered.  Each task must be
+ * answered once. ETIMEDOUT, EINTERRUPTED. */
+raygo_status raygo_task_next(raygo_runtime rt, int64_t timeout_ns, raygo_token token, raygo_task *out, raygo_task_info *info,
+                             raygo_error *err);
 
 /* The value of a referenced argument. */
 raygo_status raygo_task_arg(raygo_task task, uint32_t i, raygo_buf *out, raygo_error *err);
@@ -367,9 +388,11 @@ typedef struct raygo_result {
   uint32_t reserved;
 } raygo_result;
 
-/* Answers with n = num_returns values (none: n = 0) and makes the handle stale.  Values over 64 KiB go into shared memory, for which it may wait.  EINVAL: the wrong number or
- * an unknown format; the task is then still to be answered.  After ESTOREFULL, EOUTOFDISK, ETIMEDOUT or EINTERRUPTED too. */
-raygo_status raygo_task_reply(raygo_task task, const raygo_result *values, size_t n, int64_t timeout_ns, raygo_token token, raygo_error *err);
+/* Answers with n = num_returns values (none: n = 0) and makes the handle stale.  Values over 64 KiB go into shared memory, for which it
+ * may wait.  EINVAL: the wrong number or an unknown format; the task is then still to be answered.  After ESTOREFULL, EOUTOFDISK,
+ * ETIMEDOUT or EINTERRUPTED too. */
+raygo_status raygo_task_reply(raygo_task task, const raygo_result *values, size_t n, int64_t timeout_ns, raygo_token token,
+                              raygo_error *err);
 
 /* Answers with an error: the caller sees ETASK (Python: RayTaskError) with type and message.  Makes the handle stale. */
 raygo_status raygo_task_fail(raygo_task task, raygo_view type, raygo_view message, raygo_error *err);
@@ -379,21 +402,27 @@ raygo_status raygo_task_fail(raygo_task task, raygo_view type, raygo_view messag
 /* Small values by key, per name space, for the whole session.  Each call asks the engine and waits: ETIMEDOUT, EINTERRUPTED. */
 
 /* *added (may be NULL) = 1: the key was new.  overwrite = 0 leaves a value that is there. */
-raygo_status raygo_kv_put(raygo_runtime rt, raygo_view name_space, raygo_view key, raygo_view value, int32_t overwrite, int64_t timeout_ns, raygo_token token, int32_t *added,
-                          raygo_error *err);
+raygo_status raygo_kv_put(raygo_runtime rt, raygo_view name_space, raygo_view key, raygo_view value, int32_t overwrite, int64_t timeout_ns,
+                          raygo_token token, int32_t *added, raygo_error *err);
 /* ENOTFOUND: no such key. */
-raygo_status raygo_kv_get(raygo_runtime rt, raygo_view name_space, raygo_view key, int64_t timeout_ns, raygo_token token, raygo_buf *out, raygo_error *err);
+raygo_status raygo_kv_get(raygo_runtime rt, raygo_view name_space, raygo_view key, int64_t timeout_ns, raygo_token token, raygo_buf *out,
+                          raygo_error *err);
 /* prefix = 1: all keys that begin so.  *deleted (may be NULL): how many were there. */
-raygo_status raygo_kv_del(raygo_runtime rt, raygo_view name_space, raygo_view key, int32_t prefix, int64_t timeout_ns, raygo_token token, uint64_t *deleted, raygo_error *err);
-raygo_status raygo_kv_exists(raygo_runtime rt, raygo_view name_space, raygo_view key, int64_t timeout_ns, raygo_token token, int32_t *exists, raygo_error *err);
+raygo_status raygo_kv_del(raygo_runtime rt, raygo_view name_space, raygo_view key, int32_t prefix, int64_t timeout_ns, raygo_token token,
+                          uint64_t *deleted, raygo_error *err);
+raygo_status raygo_kv_exists(raygo_runtime rt, raygo_view name_space, raygo_view key, int64_t timeout_ns, raygo_token token, int32_t *exists,
+                             raygo_error *err);
 /* The keys that begin with prefix, as a msgpack array of bin. */
-raygo_status raygo_kv_keys(raygo_runtime rt, raygo_view name_space, raygo_view prefix, int64_t timeout_ns, raygo_token token, raygo_buf *out, raygo_error *err);
+raygo_status raygo_kv_keys(raygo_runtime rt, raygo_view name_space, raygo_view prefix, int64_t timeout_ns, raygo_token token, raygo_buf *out,
+                           raygo_error *err);
 
 /* ================================================================================================ placement and cluster state */
 
-/* Any method of the engine ("CALL methods" in engine/wire/PROTOCOL.md) by name: "nodes", "state.tasks", "timeline", "store.stats", ….  argument: one msgpack value; empty: nil.
- * The answer is one msgpack value.  EINVAL: no such method; other codes as the method says.  ETIMEDOUT, EINTERRUPTED. */
-raygo_status raygo_query(raygo_runtime rt, raygo_view method, raygo_view argument, int64_t timeout_ns, raygo_token token, raygo_buf *out, raygo_error *err);
+/* Any method of the engine ("CALL methods" in engine/wire/PROTOCOL.md) by name: "nodes", "state.tasks", "timeline", "store.stats",
+ * ….  argument: one msgpack value; empty: nil. The answer is one msgpack value.  EINVAL: no such method; other codes as the method
+ * says.  ETIMEDOUT, EINTERRUPTED. */
+raygo_status raygo_query(raygo_runtime rt, raygo_view method, raygo_view argument, int64_t timeout_ns, raygo_token token, raygo_buf *out,
+                         raygo_error *err);
 
 /* msgpack map str → float: all there is, or what is free now. */
 raygo_status raygo_resources(raygo_runtime rt, int32_t available, int64_t timeout_ns, raygo_token token, raygo_buf *out, raygo_error *err);
@@ -413,25 +442,29 @@ static inline raygo_placement_options raygo_placement_options_init(void) {
   return o;
 }
 
-/* Asks for a placement group.  *group is its number, for templates: extra {"strategy": {"type": "pg", "pg": number, "bundle": i}}.  *placed (may be NULL) gets its value when all bundles
- * are reserved. */
-raygo_status raygo_placement_new(raygo_runtime rt, const raygo_placement_options *options, int64_t timeout_ns, raygo_token token, uint64_t *group, raygo_object *placed,
-                                 raygo_error *err);
+/* Asks for a placement group.  *group is its number, for templates: extra {"strategy": {"type": "pg", "pg": number, "bundle":
+ * i}}.  *placed (may be NULL) gets its value when all bundles are reserved. */
+raygo_status raygo_placement_new(raygo_runtime rt, const raygo_placement_options *options, int64_t timeout_ns, raygo_token token,
+                                 uint64_t *group, raygo_object *placed, raygo_error *err);
 /* Frees the bundles; tasks and actors in them end with EPGREMOVED.  ENOTFOUND. */
 raygo_status raygo_placement_remove(raygo_runtime rt, uint64_t group, int64_t timeout_ns, raygo_token token, raygo_error *err);
 
 /* ================================================================================================ metrics and logs */
 
-enum raygo_metric_type { RAYGO_COUNTER = 1 /* value is added */, RAYGO_GAUGE = 2 /* value replaces */, RAYGO_HISTOGRAM = 3 /* value is counted in its bucket */ };
+enum raygo_metric_type {
+  RAYGO_COUNTER = 1,       /* the value is added */
+  RAYGO_GAUGE = 2,         /* it replaces the one before */
+  RAYGO_HISTOGRAM = 3      /* it is counted in its bucket */
+};
 
 /* tags: msgpack map str → str, or empty.  buckets: msgpack array of upper bounds, histograms only. */
-raygo_status raygo_metric_record(raygo_runtime rt, uint32_t type, raygo_view name, raygo_view description, raygo_view tags, raygo_view buckets, double value, int64_t timeout_ns,
-                                 raygo_token token, raygo_error *err);
+raygo_status raygo_metric_record(raygo_runtime rt, uint32_t type, raygo_view name, raygo_view description, raygo_view tags,
+                                 raygo_view buckets, double value, int64_t timeout_ns, raygo_token token, raygo_error *err);
 /* All metrics of the node as Prometheus text. */
 raygo_status raygo_metrics_text(raygo_runtime rt, int64_t timeout_ns, raygo_token token, raygo_buf *out, raygo_error *err);
 
-/* The next record for the driver's user, in order, as a msgpack map: kind ("out", "err", "warning", "error", "info"), text (whole lines), name, pid, …  Every record goes to one reader.
- * ETIMEDOUT, EINTERRUPTED; ESHUTDOWN when none is left after raygo_shutdown. */
+/* The next record for the driver's user, in order, as a msgpack map: kind ("out", "err", "warning", "error", "info"), text (whole
+ * lines), name, pid, …  Every record goes to one reader. ETIMEDOUT, EINTERRUPTED; ESHUTDOWN when none is left after raygo_shutdown. */
 raygo_status raygo_log_next(raygo_runtime rt, int64_t timeout_ns, raygo_token token, raygo_buf *out, raygo_error *err);
 
 #ifdef __cplusplus

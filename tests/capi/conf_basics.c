@@ -132,7 +132,8 @@ static void options(void) {
 }
 
 static void msgpack(void) {
-  static const int64_t ints[] = {0, 1, 127, 128, 255, 256, 65535, 65536, 4294967295, 4294967296, INT64_MAX, -1, -32, -33, -128, -129, -32768, -32769, INT32_MIN, (int64_t)INT32_MIN - 1, INT64_MIN};
+  static const int64_t ints[] = {0, 1, 127, 128, 255, 256, 65535, 65536, 4294967295, 4294967296, INT64_MAX, -1, -32, -33, -128, -129, -32768, -32769,
+                                 INT32_MIN, (int64_t)INT32_MIN - 1, INT64_MIN};
   static const size_t lengths[] = {0, 1, 31, 32, 255, 256, 65535, 65536};
   enum { NINTS = sizeof ints / sizeof *ints, NLENGTHS = sizeof lengths / sizeof *lengths };
   static char text[65536];

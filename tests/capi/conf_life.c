@@ -108,6 +108,23 @@ static void two_of_them(void) {
   end(two);
 }
 
+/* Two engines at once do not know each other. */
+static void at_once(void) {
+  raygo_runtime a = begin(), b = begin();
+  raygo_object in_a = put_text(a, "a"), in_b = put_text(b, "b");
+  raygo_buf buf;
+  uint8_t id[28];
+  OK(raygo_object_id(in_a, id, &err));
+  raygo_object out;
+  SAYS(RAYGO_ESTALE, "another session", raygo_object_from_id(b, id, &out, &err));
+  end(a);
+  OK(raygo_get(b, &in_b, 1, FOREVER, NONE, &buf, &err));
+  raygo_buf_release(&buf);
+  OK(raygo_release(&in_a, 1, &err));
+  OK(raygo_release(&in_b, 1, &err));
+  end(b);
+}
+
 /* The engine goes while a client is connected. */
 static void engine_gone(void) {
   raygo_runtime rt = begin(), client;
@@ -177,6 +194,7 @@ static void forks(void) {
 void test_life(void) {
   after_the_end();
   two_of_them();
+  at_once();
   engine_gone();
   forks();
 }

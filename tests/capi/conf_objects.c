@@ -207,6 +207,19 @@ void test_queue(raygo_runtime rt) {
   CHECK(n == 1 && tags[0] == 42);
   CHECK(poll(&p, 1, 0) == 0);
   OK(raygo_release(&later, 1, &err));
+
+  /* What waits for a served function keeps its place when the function is served anew, now two at a time. */
+  raygo_object both[2];
+  raygo_task second;
+  for (int i = 0; i < 2; i++) OK(raygo_submit(rt, t, NULL, &both[i], &err));
+  OK(raygo_task_next(rt, 10 * RAYGO_SECOND, NONE, &task, NULL, &err));
+  IS(RAYGO_ETIMEDOUT, raygo_task_next(rt, 20 * MS, NONE, &second, NULL, &err));
+  OK(raygo_serve(rt, raygo_str("queue"), 2, FOREVER, NONE, &err));
+  OK(raygo_task_next(rt, 10 * RAYGO_SECOND, NONE, &second, NULL, &err));
+  OK(raygo_task_reply(second, &value, 1, FOREVER, NONE, &err));
+  OK(raygo_task_reply(task, &value, 1, FOREVER, NONE, &err));
+  OK(raygo_wait(rt, both, 2, 2, 10 * RAYGO_SECOND, NONE, NULL, NULL, &err));
+  OK(raygo_release(both, 2, &err));
   OK(raygo_template_release(t, &err));
   OK(raygo_unserve(rt, raygo_str("queue"), FOREVER, NONE, &err));
 }

@@ -107,6 +107,35 @@ static void batches(raygo_runtime rt) {
   OK(raygo_template_release(t, &err));
 }
 
+/* Two values, and none. */
+static void returns(raygo_runtime rt) {
+  raygo_template_options o = raygo_template_options_init();
+  raygo_template t;
+  raygo_object out[2];
+  raygo_buf b[2];
+  raygo_mp w = RAYGO_MP_INIT;
+  raygo_args a = pack(&w, 17, 5);
+  o.num_returns = 2;
+  OK(raygo_template_new(rt, RAYGO_FUNCTION, raygo_str("builtins:divmod"), &o, &t, &err));
+  OK(raygo_submit(rt, t, &a, out, &err));
+  OK(raygo_get(rt, out, 2, CALL, b, &err));
+  CHECK(take_int(&b[0]) == 3 && take_int(&b[1]) == 2);
+  OK(raygo_release(out, 2, &err));
+  OK(raygo_template_release(t, &err));
+  o.num_returns = 3;
+  OK(raygo_template_new(rt, RAYGO_FUNCTION, raygo_str("builtins:divmod"), &o, &t, &err));
+  raygo_object three[3];
+  OK(raygo_submit(rt, t, &a, three, &err));
+  SAYS(RAYGO_ETASK, "num_returns=3", raygo_get(rt, &three[2], 1, CALL, b, &err));
+  OK(raygo_release(three, 3, &err));
+  OK(raygo_template_release(t, &err));
+  o.num_returns = UINT32_MAX;
+  OK(raygo_template_new(rt, RAYGO_FUNCTION, raygo_str("builtins:divmod"), &o, &t, &err));
+  OK(raygo_submit(rt, t, &a, NULL, &err));
+  OK(raygo_template_release(t, &err));
+  raygo_mp_free(&w);
+}
+
 static void actors(raygo_runtime rt) {
   raygo_template_options o = raygo_template_options_init();
   raygo_template cls, append, popleft, length;
@@ -181,6 +210,7 @@ static void logs(raygo_runtime rt) {
 void test_python(raygo_runtime rt) {
   functions(rt);
   batches(rt);
+  returns(rt);
   actors(rt);
   logs(rt);
 }

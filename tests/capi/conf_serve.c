@@ -1,8 +1,8 @@
 /* Serving functions and calling them through the engine, and waits that end early. */
 #include "check.h"
 
-/* ---- a server: "echo" answers with its arguments, "sum" adds numbers and the bytes of references, "fail" fails, "big" answers with shared memory, "two" with two
- * values, "slow" answers when it is told to */
+/* ---- a server: "echo" answers with its arguments, "sum" adds numbers and the bytes of references, "fail" fails, "big" answers with
+ * shared memory, "two" with two values, "slow" when it is told to */
 
 static struct { raygo_runtime rt; raygo_token stop; pthread_t thread[2]; _Atomic int served, hold; } server;
 
