@@ -16,6 +16,7 @@ static int32_t forked(char **message) {
 const char *raygo_version(void) {
   static _Atomic(char *) version;
   char *v = atomic_load(&version);
+  if (!v && atomic_load(&rg_forked)) return "unknown";   /* nobody asked before the fork, and now Go cannot be */
   if (!v) {
     char *expected = NULL;
     v = raygoGoVersion();
