@@ -17,6 +17,7 @@ import raygo.train
 import raygo.train.torch
 from raygo.train import Checkpoint, RunConfig, ScalingConfig
 from raygo.train.torch import TorchTrainer
+from raygo.util.state import list_objects
 
 BEGIN = time.perf_counter()
 
@@ -137,15 +138,17 @@ def main() -> None:
     )
     start = time.perf_counter()
     result = trainer.fit()
-    say(f"trained {given.epochs} epochs in {time.perf_counter() - start:.2f} s, start of the workers included")
+    say(f"trained {given.epochs} epochs in {time.perf_counter() - start:.2f} s; the first one waits for the workers to start and to import torch")
     for checkpoint, metrics in result.best_checkpoints or []:
-        print(f"    epoch {metrics['epoch']:2d}   loss {metrics['loss']:.4f}   accuracy {metrics['accuracy']:.3f}   {os.path.basename(checkpoint.path)}")
+        print(f"    epoch {metrics['epoch']:2d}   loss {metrics['loss']:.4f}   accuracy {metrics['accuracy']:.3f}   "
+              f"{metrics['time_this_iter_s']:6.3f} s   {os.path.basename(checkpoint.path)}")
 
     best = result.get_best_checkpoint("accuracy", "max")
     assert best is not None and result.metrics is not None
     say(f"the best checkpoint is {best.path}")
-    used = raygo.cluster_resources()["object_store_memory"] - raygo.available_resources().get("object_store_memory", 0)
-    say(f"{images.nbytes / 1e3:.0f} kB of images went to the object store once and were read there by all tasks; {used / 1e3:.0f} kB are in use now")
+    held = list_objects(limit=10_000)
+    say(f"the images ({images.nbytes / 1e3:.0f} kB) went to the object store once and all tasks read them there; "
+        f"now it has {len(held)} objects with {sum(o.object_size for o in held) / 1e3:.0f} kB")
     accuracy = result.metrics["accuracy"]
     raygo.shutdown()
     if not given.storage:

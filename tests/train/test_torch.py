@@ -10,6 +10,7 @@ from raygo.train import Checkpoint, RunConfig, ScalingConfig
 from raygo.train.torch import TorchCheckpoint, TorchConfig, TorchTrainer
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.timeout(300)  # the first worker imports torch, which takes a while on a busy machine
 
 
 def fit(loop, tmp_path, workers=2, **kwargs):

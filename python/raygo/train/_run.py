@@ -165,11 +165,13 @@ class Run:
         metrics = dict(said[rank].metrics)
         checkpoint = self._store(index, said)
         now = time.time()
-        metrics.update({
+        for key, value in {
             "timestamp": int(now), "training_iteration": len(self.history) + 1, "trial_id": self.storage.trial_id,
             "date": time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now)), "time_this_iter_s": now - self.last,
             TIME_TOTAL_S: now - self.begin, "pid": os.getpid(), "hostname": socket.gethostname(),
-            "node_ip": raygo.util.get_node_ip_address(), "iterations_since_restore": len(self.history) + 1 - self.restored_at})
+            "node_ip": raygo.util.get_node_ip_address(), "iterations_since_restore": len(self.history) + 1 - self.restored_at,
+        }.items():
+            metrics.setdefault(key, value)      # what the loop says itself stands
         if checkpoint is not None:
             metrics[CHECKPOINT_DIR_NAME] = os.path.basename(checkpoint.path)
             self.checkpoints.add(checkpoint, metrics)
