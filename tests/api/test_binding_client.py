@@ -337,7 +337,7 @@ def test_signatures_checks_and_limits(engine: fe.FakeEngine) -> None:
     def full() -> None:
         raise Full
 
-    f = make(max_pending=2, raise_pending=full)
+    f = make(max_pending=2, counter=_binding.counter(), raise_pending=full)
     held = [f(), f()]
     with pytest.raises(Full):
         f()
