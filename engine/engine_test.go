@@ -349,7 +349,7 @@ func TestInfeasible(t *testing.T) {
 func TestDeadlockIsReported(t *testing.T) {
 	r := newRig(t, 2)
 	r.on("outer", func(x *exec) {
-		x.w.out(wire.AppendFrame(nil, wire.Template, 0, 1, pack(map[string]any{"kind": "method", "name": "inner"})))
+		x.w.out(wire.AppendFrame(nil, wire.Template, 0, 1, pack(map[string]any{"kind": "method", "name": "inner", "method": "inner"})))
 		v, ok := x.w.wait(x, x.w.submitNested(x, 1, wire.FlagActorCall, x.Actor))
 		if ok {
 			t.Error("the wait ended")
