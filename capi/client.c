@@ -496,6 +496,7 @@ void rg_client_close(rg_client *c) {
   forget_fd(&c->cq_fd);
   forget_fd(&c->arena_fd);
   /* The socket is shut down but keeps its number until the last handle is gone: no thread can write to a stranger's descriptor. */
+  rg_release_counted(c);
   rg_drain(c);
   rg_user_done(c);
 }

@@ -144,6 +144,7 @@ int rg_create_space(rg_client *c, struct rg_oid oid, uint64_t size, int64_t time
 /* client_refs.c */
 rg_slot *rg_slot_find(rg_client *c, struct rg_oid oid);   /* mu */
 void rg_drain(rg_client *c);
+void rg_release_counted(rg_client *c);   /* at the end: slots that nobody holds but their counter */
 rg_pin *rg_pin_new(rg_client *c, struct rg_oid oid, uint64_t offset, uint64_t len, int is_error);
 void rg_slot_ready(rg_client *c, rg_slot *s, const struct rg_value *v, const uint8_t *data);  /* mu */
 

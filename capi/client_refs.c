@@ -173,6 +173,10 @@ void rg_drain(rg_client *c) {
       while (refs != 1 && !atomic_compare_exchange_weak(&s->refs, &refs, refs & ~1)) {
       }
       if (refs != 1) continue;
+      if (s->counter && !dead) {   /* the call still counts though nobody wants its value: rg_slot_ready releases it */
+        atomic_store(&s->refs, 0);
+        continue;
+      }
       forget(c, s);
       rg_vec_add(&v, &s->oid, sizeof s->oid);
       nslots++;
@@ -205,6 +209,22 @@ void rg_refs_flush(rg_client *c) {
   if (atomic_load(&c->naddrefs) && rg_out_begin(c, 0)) rg_out_end(c, 0, true);
 }
 
+/* mu.  A slot without handles that stayed for its counter. */
+static void release_unwanted(rg_client *c, rg_slot *s) {
+  int32_t none = 0;
+  if (!atomic_compare_exchange_strong(&s->refs, &none, 1)) return;
+  push_released(c, s);
+  atomic_fetch_add_explicit(&c->nreleased, 1, memory_order_relaxed);
+  rg_kick(c);
+}
+
+void rg_release_counted(rg_client *c) {
+  pthread_mutex_lock(&c->mu);
+  for (size_t i = 0; i < c->nbucket; i++)
+    for (rg_slot *s = c->bucket[i]; s; s = s->hash_next) release_unwanted(c, s);
+  pthread_mutex_unlock(&c->mu);
+}
+
 /* mu.  The value has come. */
 void rg_slot_ready(rg_client *c, rg_slot *s, const struct rg_value *v, const uint8_t *data) {
   uint8_t now = atomic_load_explicit(&s->state, memory_order_relaxed);
@@ -224,6 +244,7 @@ void rg_slot_ready(rg_client *c, rg_slot *s, const struct rg_value *v, const uin
     atomic_fetch_sub(&s->counter->n, 1);
     rg_counter_decref(s->counter);
     s->counter = NULL;
+    release_unwanted(c, s);
   }
   for (struct rg_waitnode *w = s->waiters; w; w = w->next)
     if (w->w->remaining && --w->w->remaining == 0) rg_wake(w->w);

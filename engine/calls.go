@@ -40,6 +40,8 @@ func init() { // not a literal: explain and others lead back to the table
 	callMethods = map[string]callMethod{
 		"prefix.next":         noArgument(func(n *Node, p *peer) (any, error) { return n.nextPrefix(), nil }),
 		"actor.reserve":       method(callReserve),
+		"actor.unreserve":     method(callUnreserve),
+		"task.is_call":        method(callIsCall),
 		"actor.lookup":        method(callLookup),
 		"actor.list_named":    method(callListNamed),
 		"actor.pending":       method(callPending),
@@ -124,6 +126,24 @@ func callReserve(n *Node, p *peer, _ uint64, a nameArg) (any, error) {
 		n.reserved[name] = reservation{a.Actor, p}
 	}
 	return map[string]any{"actor": owner, "exists": !ok}, nil
+}
+
+// callUnreserve frees a name whose actor could not be submitted.
+func callUnreserve(n *Node, p *peer, _ uint64, a nameArg) (any, error) {
+	name := p.named(a)
+	if n.reserved[name] == (reservation{a.Actor, p}) {
+		n.actorNames.Free(name, a.Actor)
+		delete(n.reserved, name)
+	}
+	return nil, nil
+}
+
+// callIsCall says whether a task that has not ended is an actor's.
+func callIsCall(n *Node, p *peer, _ uint64, a struct {
+	Task uint64 `msgpack:"task"`
+}) (any, error) {
+	u := n.units[a.Task]
+	return u != nil && u.task != nil && u.task.flags&wire.FlagActorCall != 0, nil
 }
 
 func callLookup(n *Node, p *peer, _ uint64, a nameArg) (any, error) {

@@ -124,8 +124,8 @@ func (s *cycleSearch) stuck(t *taskState) bool {
 }
 
 func (n *Node) shortly(t *taskState) string {
-	if t.actor != nil && t.t.Kind == task.Method {
-		return t.actor.t.Name + "." + t.t.Name
+	if t.actor != nil && t.t.Kind == task.Method && (t.t.Method == "" || t.t.Method == t.t.Name) {
+		return t.actor.t.Name + "." + t.t.Name // a caller that did not know the class
 	}
 	return t.t.Name
 }

@@ -64,7 +64,7 @@ func (n *Node) actorHex(num uint64, j *job) string {
 // describe names a task in messages: what a user calls it, then how the tools do.
 func (n *Node) describe(t *taskState) string {
 	if t.t.Kind == task.Method && t.actor != nil {
-		return "call " + t.actor.t.Name + "." + t.t.Name + " (task " + n.taskHex(t.id, t.job) + ")"
+		return "call " + n.shortly(t) + " (task " + n.taskHex(t.id, t.job) + ")"
 	}
 	if t.flags&wire.FlagActorCreate != 0 {
 		return "creation of actor " + t.t.Name + " (" + n.actorHex(t.id, t.job) + ")"

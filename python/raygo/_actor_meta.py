@@ -6,6 +6,8 @@ It travels as bytes inside handles and with the actor's template, so that a proc
 from __future__ import annotations
 
 import types
+import weakref
+from functools import partial
 from typing import Any
 
 from raygo import _binding, _options
@@ -109,6 +111,18 @@ def _remember(meta: Meta) -> None:
     _known[meta._bytes] = meta
 
 
+class _Pending:
+    """The unfinished calls of one actor that this process made, by whichever handle and method."""
+
+    __slots__ = ("__weakref__", "counter")
+
+    def __init__(self) -> None:
+        self.counter = _binding.counter()
+
+
+_pending: weakref.WeakValueDictionary[tuple[int, int], _Pending] = weakref.WeakValueDictionary()  # by generation and actor; Submitters keep them
+
+
 class Call:
     """One method with one set of options, shared by all handles of the class: what their Submitters ask."""
 
@@ -165,22 +179,27 @@ class Call:
 
     def submitter(self, actor: Any) -> _binding.Submitter:
         """The callable behind ``.remote`` of one handle.  It holds the actor's reference, not the handle: no cycle keeps an actor alive."""
+        limit, counter, raise_pending = self.meta.max_pending, None, None
+        if limit > 0:
+            pending = _pending.setdefault((_binding.generation(), actor._task), _Pending())
+            counter, raise_pending = pending.counter, partial(self.raise_pending, pending)
         return _binding.Submitter(
             self.prepare,
             signature=self.method.signature.quick,
             bind=self.method.signature.bind,
             wrap=wrap_of(*returns_of(self.options.get("num_returns"), self.method.generator)),
             actor=actor,
-            max_pending=self.meta.max_pending,
-            raise_pending=self.raise_pending,
+            max_pending=limit,
+            counter=counter,
+            raise_pending=raise_pending,
         )
 
-    def raise_pending(self) -> None:
-        """For the binding: the handle has as many unfinished calls as it may."""
+    def raise_pending(self, pending: _Pending) -> None:
+        """For the binding: the actor has as many unfinished calls of this process as it may."""
         from raygo.exceptions import PendingCallsLimitExceeded
 
         raise PendingCallsLimitExceeded(
-            f"The call of {self.meta.name}.{self.method.name} was not submitted: {self.meta.max_pending} calls through this handle have not ended, which is "
+            f"The call of {self.meta.name}.{self.method.name} was not submitted: {self.meta.max_pending} calls that this process made of the actor have not ended, which is "
             "as many as the actor's option max_pending_calls allows. Wait for some of them, or raise the option."
         )
 

@@ -238,7 +238,7 @@ def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) ->
     ray_waitable
         What its call answered with.
     force
-        End the worker process if it runs.
+        End the worker process if it runs. An actor's call cannot be cancelled so.
     recursive
         Also the tasks that it called.
     """
@@ -248,6 +248,11 @@ def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) ->
         ray_waitable = ray_waitable._generator_ref
     if not isinstance(ray_waitable, ObjectRef):
         raise TypeError(f"ray.cancel() only supported for object refs. For actors, try ray.kill(). Got: {type(ray_waitable)}.")
+    if force:
+        from raygo._calls import call
+
+        if call("task.is_call", {"task": ray_waitable._task}):
+            raise ValueError("force=True is not supported for actor tasks. Cancel it without force, or end the actor with ray.kill().")
     _binding.cancel(ray_waitable._task, force, recursive)
 
 

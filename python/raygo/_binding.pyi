@@ -34,9 +34,9 @@ class Submitter:
     A fresh prepare() follows a difference.
     signature: (min positional, max positional or -1, kwargs_ok bool) or None; calls outside it go to bind(args, kwargs), which raises TypeError or
     returns (args, kwargs). actor: the actor's ObjectRef for method calls. wrap: called with the raw result (list of refs; for streaming the end's ref).
-    max_pending: raises PendingCallsLimitExceeded through raise_pending()."""
+    max_pending: with so many unfinished calls in counter, which Submitters may share, raises PendingCallsLimitExceeded through raise_pending()."""
     def __init__(self, prepare: Callable[[], tuple], *, signature: tuple | None, bind: Callable, wrap: Callable | None = None,
-                 actor: ObjectRef | None = None, max_pending: int = -1, raise_pending: Callable | None = None) -> None: ...
+                 actor: ObjectRef | None = None, max_pending: int = -1, counter: Any = None, raise_pending: Callable | None = None) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 # ---- life
@@ -77,6 +77,7 @@ def submit(template: int, flags: int, nreturns: int, args: tuple, kwargs: dict |
            number: int = 0, msgpack: bool = False) -> list[ObjectRef]: ...
 def cancel(task: int, force: bool, recursive: bool) -> None: ...
 def kill(actor: int, no_restart: bool) -> None: ...
+def counter() -> Any: ...                          # a capsule, for Submitter(counter=…)
 def consumed(task: int, count: int) -> None: ...   # -1: dropped
 def call(payload: bytes, timeout: float | None = None) -> bytes: ...         # RG_CALL; raises RaygoCallError(code, message)
 class CallError(Exception):

@@ -196,10 +196,10 @@ _duals: dict[int, tuple[Any, type]] = {}  # id of the cause's class -> (weak ref
 
 def dual_instance(error: RayTaskError) -> RayTaskError:
     """`RayTaskError.as_instanceof_cause`."""
-    from raygo.exceptions import RayError, RayTaskError
+    from raygo.exceptions import RayTaskError
 
     cause = error.cause
-    if type(error) is not RayTaskError or not isinstance(cause, Exception) or isinstance(cause, RayError):
+    if type(error) is not RayTaskError or not isinstance(cause, Exception) or isinstance(cause, RayTaskError) or issubclass(RayTaskError, type(cause)):
         return error
     try:
         cls = _dual_class(type(cause))

@@ -148,6 +148,21 @@ def gpus_visible(context: dict[str, Any]) -> Iterator[None]:
             os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
+@contextmanager
+def captured(group: int | None) -> Iterator[None]:
+    """Let what the task submits go to its placement group too, where its strategy says so."""
+    if group is None:
+        yield
+        return
+    from raygo._options import CAPTURED
+
+    before, CAPTURED["group"] = CAPTURED["group"], group
+    try:
+        yield
+    finally:
+        CAPTURED["group"] = before
+
+
 # ---- actors
 
 
@@ -158,6 +173,10 @@ def create_actor(state: State, task: Any) -> Any:
     if "gpus" in actor.context:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, actor.context["gpus"]))
     state.actor = actor
+    if template.captor:
+        from raygo._options import CAPTURED
+
+        CAPTURED["group"] = template.captor  # for as long as it lives
     try:
         args, kwargs = task.args()
         if actor.is_async:
@@ -184,7 +203,7 @@ def run(state: State, task: Any) -> Any:
     """Run a task or a method's call on this thread."""
     template: Template = task.template
     try:
-        with gpus_visible(decode(task.context)):
+        with gpus_visible(decode(task.context)), captured(template.captor):
             args, kwargs = task.args()
             if template.streaming:
                 stream(task, template, template.callable(*args, **kwargs))

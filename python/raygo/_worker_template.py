@@ -26,6 +26,8 @@ class Template:
         What the arguments go to; None while it is not loaded, and for actors' own verbs.
     fast : bool
         The C loop may run it alone: synchronous, one value, pickled.
+    captor : int or None
+        The placement group that what it submits goes to as well.
     asynchronous, generating : bool
         A coroutine function or async generator; a generator of either kind.
     """
@@ -43,6 +45,8 @@ class Template:
         self.dynamic: bool = bool(fields.get("dynamic"))
         self.backpressure: int = fields.get("backpressure") or BACKPRESSURE
         self.retry: int = fields.get("retry_exceptions") or 0
+        strategy: dict[str, Any] = fields.get("strategy") or {}
+        self.captor: int | None = (strategy.get("pg") or None) if strategy.get("capture") else None
         self.retry_types: tuple[type[BaseException], ...] = (Exception,) if self.retry == 1 else ()
         self.callable: Any = None
         self.fast = self.asynchronous = self.generating = False
@@ -71,7 +75,7 @@ class Template:
         if self.kind == "actor":
             return
         self._look_at(self.callable)
-        plain = not (self.asynchronous or self.generating or self.streaming or self.dynamic or self.msgpack)
+        plain = not (self.asynchronous or self.generating or self.streaming or self.dynamic or self.msgpack or self.captor)
         self.fast = plain and self.num_returns == 1 and self.callable is not None and not (actor is not None and actor.loop is not None)
 
     def _load_method(self, actor: Any) -> None:

@@ -366,6 +366,7 @@ class ActorClass:
         """``.options(**actor_options).remote(*args, **kwargs)``."""
         if actor_options:
             return self.options(**actor_options)._remote(args, kwargs)
+        from raygo._calls import call
         from raygo._init import ensure
 
         creation, options = self._creation, self._creation.options
@@ -377,11 +378,15 @@ class ActorClass:
         template = creation.template(name, namespace, lifetime == "detached")
         number = _binding.next_number()
         if name is not None:
-            _binding.serialize((args, kwargs))  # what cannot be pickled must fail now: a reserved name stays taken until its actor has been
             existing = _reserve(name, namespace, number, bool(options.get("get_if_exists")))
             if existing is not None:
                 return existing
-        (ref,) = _binding.submit(template, F_ACTOR_CREATE, 0, args, kwargs or None, number=number)
+        try:
+            (ref,) = _binding.submit(template, F_ACTOR_CREATE, 0, args, kwargs or None, number=number)
+        except BaseException:
+            if name is not None and _binding.connected():
+                call("actor.unreserve", {"name": name, "namespace": namespace, "actor": number})
+            raise
         return ActorHandle._of(ref, creation.meta)  # type: ignore[arg-type]
 
     def bind(self, *args: Any, **kwargs: Any) -> NoReturn:

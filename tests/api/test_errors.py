@@ -138,7 +138,8 @@ def test_dual_travels_as_it_is() -> None:
 
 
 def test_own_errors_and_exits_are_not_mixed() -> None:
-    assert type(travel(exceptions.GetTimeoutError("late"))) is RayTaskError
+    late = travel(exceptions.GetTimeoutError("late"))
+    assert isinstance(late, RayTaskError) and isinstance(late, exceptions.GetTimeoutError)
     assert type(travel(KeyboardInterrupt())) is RayTaskError
     try:
         raise SystemExit(3)

@@ -51,6 +51,20 @@ static PyObject *submit_one(struct rb_session *s, const struct submission *what,
 
 /* ------------------------------------------------------------------------------------------------ functions */
 
+static const char counter_name[] = "raygo.counter";
+
+static void counter_free(PyObject *capsule) { rg_counter_decref(PyCapsule_GetPointer(capsule, counter_name)); }
+
+static PyObject *counter(PyObject *self, PyObject *unused) {
+  (void)self, (void)unused;
+  rg_counter *k = calloc(1, sizeof *k);
+  if (!k) return PyErr_NoMemory();
+  atomic_store(&k->refs, 1);
+  PyObject *out = PyCapsule_New(k, counter_name, counter_free);
+  if (!out) free(k);
+  return out;
+}
+
 static uint64_t next_template;
 
 static PyObject *template_(PyObject *self, PyObject *map) {
@@ -130,6 +144,7 @@ PyMethodDef rb_submit_methods[] = {
     {"submit", (PyCFunction)(void (*)(void))submit, METH_VARARGS | METH_KEYWORDS, "Submits one task; a list of its references."},
     {"cancel", cancel, METH_VARARGS, "Asks for a task to end."},
     {"kill", kill_, METH_VARARGS, "Ends an actor."},
+    {"counter", counter, METH_NOARGS, "Counts unfinished calls for the Submitters that share it."},
     {"consumed", consumed, METH_VARARGS, "Tells how many items of a generator were taken; -1: nobody wants more."},
     {NULL, NULL, 0, NULL}};
 
@@ -153,11 +168,11 @@ typedef struct {
 static PyTypeObject *submitter_type;
 
 static int submitter_init(PyObject *self, PyObject *args, PyObject *kw) {
-  static char *names[] = {"prepare", "signature", "bind", "wrap", "actor", "max_pending", "raise_pending", NULL};
+  static char *names[] = {"prepare", "signature", "bind", "wrap", "actor", "max_pending", "counter", "raise_pending", NULL};
   submitter *u = (submitter *)self;
-  PyObject *prepare, *signature = Py_None, *bind = Py_None, *wrap = Py_None, *actor = Py_None, *raise_pending = Py_None;
+  PyObject *prepare, *signature = Py_None, *bind = Py_None, *wrap = Py_None, *actor = Py_None, *count = Py_None, *raise_pending = Py_None;
   long max_pending = -1;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OOOOlO", names, &prepare, &signature, &bind, &wrap, &actor, &max_pending, &raise_pending)) return -1;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$OOOOlOO", names, &prepare, &signature, &bind, &wrap, &actor, &max_pending, &count, &raise_pending)) return -1;
   if (u->prepare) {
     PyErr_SetString(PyExc_TypeError, "a Submitter is made once");
     return -1;
@@ -177,11 +192,8 @@ static int submitter_init(PyObject *self, PyObject *args, PyObject *kw) {
     return -1;
   }
   if (max_pending > 0) {
-    if (!(u->counter = calloc(1, sizeof *u->counter))) {
-      PyErr_NoMemory();
-      return -1;
-    }
-    atomic_store(&u->counter->refs, 1);
+    if (!(u->counter = PyCapsule_GetPointer(count, counter_name))) return -1;
+    atomic_fetch_add(&u->counter->refs, 1);
   }
   u->prepare = Py_NewRef(prepare);
   u->bind = Py_NewRef(bind);

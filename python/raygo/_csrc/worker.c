@@ -304,7 +304,7 @@ static PyObject *worker_adopt(PyObject *self, PyObject *args) {
   if (!c) return PyErr_NoMemory();
   int r;
   Py_BEGIN_ALLOW_THREADS
-  r = rg_client_adopt(c, fd, arena_fd, 60000000000);
+  r = rg_client_adopt(c, fd, arena_fd, -1);   /* however busy the machine is; an engine that ends, ends the connection */
   Py_END_ALLOW_THREADS
   if (r) {
     rg_client_close(c);

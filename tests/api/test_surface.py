@@ -1,0 +1,121 @@
+"""What Ray's users rely on in the corners: captured placement groups, limits on pending calls, refusals, names in texts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import raygo
+from raygo import cloudpickle
+from raygo.exceptions import DeadlockError, GetTimeoutError, PendingCallsLimitExceeded
+from raygo.util.placement_group import placement_group, remove_placement_group
+from raygo.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+pytestmark = pytest.mark.usefixtures("session")
+
+
+@raygo.remote
+def group() -> str | None:
+    return raygo.get_runtime_context().get_placement_group_id()  # type: ignore[no-any-return]
+
+
+@raygo.remote
+def child_group() -> str | None:
+    return raygo.get(group.remote(), timeout=20)  # type: ignore[no-any-return]
+
+
+@raygo.remote(num_cpus=1)
+class Asker:
+    def child_group(self) -> str | None:
+        return raygo.get(group.remote(), timeout=20)  # type: ignore[no-any-return]
+
+
+class Sleeper:
+    def nap(self, seconds: float = 0.05) -> None:
+        time.sleep(seconds)
+
+    def one(self) -> int:
+        return 1
+
+
+def test_children_go_to_the_capturing_group() -> None:
+    pg = placement_group([{"CPU": 1}, {"CPU": 1}])
+    assert pg.wait(20)
+    capturing = PlacementGroupSchedulingStrategy(pg, placement_group_capture_child_tasks=True)
+    plain = PlacementGroupSchedulingStrategy(pg)
+    try:
+        assert raygo.get(child_group.options(scheduling_strategy=capturing).remote(), timeout=30) == pg.id.hex()
+        assert raygo.get(child_group.options(scheduling_strategy=plain).remote(), timeout=30) is None
+        assert raygo.get(child_group.remote(), timeout=30) is None
+        actor = Asker.options(scheduling_strategy=capturing).remote()  # type: ignore[attr-defined]
+        assert raygo.get(actor.child_group.remote(), timeout=30) == pg.id.hex()
+    finally:
+        remove_placement_group(pg)
+
+
+def test_max_pending_calls_counts_all_methods_and_handles() -> None:
+    actor = raygo.remote(max_pending_calls=2)(Sleeper).remote()
+    other = cloudpickle.loads(cloudpickle.dumps(actor))
+    first, second = actor.nap.remote(0.5), other.nap.remote(0)
+    for handle in (actor, other):
+        with pytest.raises(PendingCallsLimitExceeded, match=r"Sleeper\.one"):
+            handle.one.remote()
+    raygo.get([first, second])
+    assert raygo.get(other.one.remote()) == 1
+
+
+def test_a_call_whose_reference_is_dropped_counts_until_it_ends(eventually: Any) -> None:
+    actor = raygo.remote(max_pending_calls=2)(Sleeper).remote()
+    raygo.get(actor.one.remote())
+    for _ in range(2):
+        actor.nap.remote(0.3)
+    with pytest.raises(PendingCallsLimitExceeded):
+        actor.one.remote()
+
+    def accepted() -> bool:
+        try:
+            return raygo.get(actor.one.remote()) == 1
+        except PendingCallsLimitExceeded:
+            return False
+
+    eventually(accepted)
+
+
+def test_calls_of_actors_cannot_be_cancelled_by_force() -> None:
+    actor = raygo.remote(Sleeper).remote()
+    ref = actor.nap.remote(0.5)
+    with pytest.raises(ValueError, match="force=True is not supported for actor tasks"):
+        raygo.cancel(ref, force=True)
+    raygo.get(ref)
+    assert raygo.get(actor.one.remote()) == 1
+
+
+def test_a_name_is_free_again_when_its_actor_could_not_be_submitted() -> None:
+    with pytest.raises(TypeError):
+        raygo.remote(Taker).options(name="reused").remote(threading.Lock())
+    actor = raygo.remote(Taker).options(name="reused").remote(1)
+    assert raygo.get(actor.it.remote()) == 1
+
+
+class Taker:
+    def __init__(self, it: Any) -> None:
+        self.value = it
+
+    def it(self) -> Any:
+        return self.value
+
+    def itself(self, handle: Any) -> Any:
+        return raygo.get(handle.it.remote())
+
+
+def test_texts_name_methods_as_ray_does() -> None:
+    actor = raygo.remote(Taker).remote(1)
+    with pytest.raises(DeadlockError) as deadlock:
+        raygo.get(actor.itself.remote(actor), timeout=20)
+    assert "Taker.itself waits for Taker.it;" in str(deadlock.value) and "Taker.Taker" not in str(deadlock.value)
+    sleeper = raygo.remote(Sleeper).remote()
+    with pytest.raises(GetTimeoutError, match=r"call Sleeper\.nap "):
+        raygo.get(sleeper.nap.remote(1), timeout=0.3)
