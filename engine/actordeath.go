@@ -50,7 +50,7 @@ func (n *Node) actorExits(p *peer, t *taskState, r *wire.ResultFrame) error {
 		return err
 	}
 	a.asked = true
-	a.cause = &sysError{Code: errs.EACTORDIED, Actor: a.id, Message: fmt.Sprintf("%s ended itself (exit_actor)", n.actorText(a))}
+	a.cause = &sysError{Code: errs.EACTORDIED, Actor: a.id, Message: fmt.Sprintf("%s ended itself (by exit_actor, __ray_terminate__ or sys.exit)", n.actorText(a))}
 	n.fail(t, a.deathOf(n, t))
 	w := a.worker
 	n.actorDead(a, a.cause)

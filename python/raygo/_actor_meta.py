@@ -199,8 +199,8 @@ class Call:
         from raygo.exceptions import PendingCallsLimitExceeded
 
         raise PendingCallsLimitExceeded(
-            f"The call of {self.meta.name}.{self.method.name} was not submitted: {self.meta.max_pending} calls that this process made of the actor have not ended, which is "
-            "as many as the actor's option max_pending_calls allows. Wait for some of them, or raise the option."
+            f"The call of {self.meta.name}.{self.method.name} was not submitted: {self.meta.max_pending} calls that this process made of the actor "
+            "have not ended, which is as many as the actor's option max_pending_calls allows. Wait for some of them, or raise the option."
         )
 
 

@@ -54,12 +54,13 @@ def task_exit(exc: SystemExit, function_name: str, *, pid: int | None = None, ip
     from raygo.exceptions import RayTaskError
 
     code = exc.code if isinstance(exc.code, int) or exc.code is None else repr(exc.code)
-    said = f"SystemExit: the task called sys.exit({'' if code is None else code}); its exit code is {_exit_code(exc)}."
+    said = f"SystemExit: the task called sys.exit({'' if code is None else code}); its exit code is {exit_code(exc)}."
     said += " A task that exits by its own choice is not retried."
     return RayTaskError(function_name, f"{_traceback_text(exc).rstrip()}\n{said}", exc, None, pid or os.getpid(), ip)
 
 
-def _exit_code(exc: SystemExit) -> int:
+def exit_code(exc: SystemExit) -> int:
+    """What the process would have ended with."""
     if exc.code is None:
         return 0
     return exc.code if isinstance(exc.code, int) else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from raygo import _binding, _session, _status
+from raygo._remote_error import exit_code
 from raygo.exceptions import ActorExit, AsyncioActorExit, RayTaskError, task_error, task_exit
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ def answer(state: State, task: Any, exc: BaseException, canceled: bool | None = 
     if isinstance(exc, KeyboardInterrupt) and (_binding.is_canceled() if canceled is None else canceled):
         task.result((), CANCELED)
         return None
-    if state.actor is not None and (isinstance(exc, _EXITS) or (isinstance(exc, SystemExit) and template.kind == "method")):
+    if state.actor is not None and isinstance(exc, _EXITS):
         return exit_actor(state, task)
+    if state.actor is not None and isinstance(exc, SystemExit) and template.kind == "method":
+        return _system_exit(state, task, exc)
     status = ERROR
     if template is not None and template.retry and isinstance(exc, template.retry_types) and task.retries_left:
         status = RETRY
@@ -56,6 +59,22 @@ def exit_actor(state: State, task: Any) -> bool:
     task.result((), EXIT_ACTOR)
     state.exits = True
     return True
+
+
+def _system_exit(state: State, task: Any, exc: SystemExit) -> bool:
+    """End the actor as Ray does: for good after ``sys.exit(0)``, else as a process that ended with that code, which max_restarts may bring back."""
+    code = exit_code(exc)
+    if code == 0:
+        return exit_actor(state, task)
+    import os
+    import traceback
+
+    from raygo._worker import finish
+
+    traceback.print_exception(exc)  # its last lines become part of what the callers are told
+    _binding.worker_flush()
+    finish(code)
+    os._exit(code)
 
 
 def send(task: Any, error: RayTaskError, status: int) -> None:

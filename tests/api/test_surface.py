@@ -10,7 +10,7 @@ import pytest
 
 import raygo
 from raygo import cloudpickle
-from raygo.exceptions import DeadlockError, GetTimeoutError, PendingCallsLimitExceeded
+from raygo.exceptions import ActorDiedError, ActorUnavailableError, DeadlockError, GetTimeoutError, PendingCallsLimitExceeded
 from raygo.util.placement_group import placement_group, remove_placement_group
 from raygo.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -119,3 +119,38 @@ def test_texts_name_methods_as_ray_does() -> None:
     sleeper = raygo.remote(Sleeper).remote()
     with pytest.raises(GetTimeoutError, match=r"call Sleeper\.nap "):
         raygo.get(sleeper.nap.remote(1), timeout=0.3)
+
+
+@raygo.remote
+class Leaver:
+    def leave(self, code: int) -> None:
+        raise SystemExit(code)
+
+    async def later(self) -> int:
+        return 1
+
+    def one(self) -> int:
+        return 1
+
+
+@raygo.remote
+class PlainLeaver:
+    def leave(self, code: int) -> None:
+        raise SystemExit(code)
+
+    def one(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("cls", [Leaver, PlainLeaver])
+def test_sys_exit_in_an_actor_is_told_with_its_code(cls: Any) -> None:
+    actor = cls.options(max_restarts=1).remote()
+    with pytest.raises(ActorUnavailableError, match="exited with code 3"):
+        raygo.get(actor.leave.remote(3), timeout=20)
+    assert raygo.get(actor.one.remote(), timeout=20) == 1  # brought back
+    with pytest.raises(ActorDiedError, match="exited with code 4(?s:.)*SystemExit: 4"):
+        raygo.get(actor.leave.remote(4), timeout=20)
+    willing = cls.options(max_restarts=5).remote()
+    for method, *args in ((willing.leave, 0), (willing.one,)):
+        with pytest.raises(ActorDiedError, match="ended itself"):  # zero: it wanted to
+            raygo.get(method.remote(*args), timeout=20)
