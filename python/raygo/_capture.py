@@ -8,6 +8,7 @@ transitively.  And what cannot travel, or weighs too much, must be named: users 
 from __future__ import annotations
 
 import builtins
+import os
 import sys
 import types
 import warnings
@@ -257,13 +258,28 @@ def _travels(value: Any) -> bool:
 
 def warn_of_size(target: Any, what: str, size: int) -> None:
     """Tell of a function that weighs much, and what in it does."""
-    heaviest = max(((_weight(child), words) for words, child in _children(target, True)), default=(0, ""))
-    part = f" {heaviest[1]} alone takes {_mib(heaviest[0])}." if heaviest[0] > size // 10 else ""
+    part, value, weight = "", target, 0
+    for _ in range(6):  # through helpers to what they mention
+        found = max(((_weight(child), words, child) for words, child in _children(value, value is target)), key=lambda entry: entry[0], default=None)
+        if found is None or found[0] <= size // 10:
+            break
+        weight, value = found[0], found[2]
+        part = f"{found[1]} of {part}" if part else found[1]
+    part = f" {part[0].upper()}{part[1:]} alone takes {_mib(weight)}." if part else ""
     warnings.warn(
         f"The {what} is very large ({_mib(size)}).{part} It is sent once and kept in the object store; "
         "raygo.put() the big value and pass the reference as an argument to share it between functions.",
-        stacklevel=2,
+        stacklevel=_user_level(),
     )
+
+
+def _user_level() -> int:
+    """The `stacklevel` by which the caller of this function's caller warns about the user's line."""
+    here, level = os.path.dirname(__file__) + os.sep, 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _weight(value: Any) -> int:

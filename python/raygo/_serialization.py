@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 
 FORMAT_PICKLE, FORMAT_ARROW = 1, 4  # rg_blob_format
 _MAX_BUFFERS = 65535  # what a blob's header can count
+_MAX_RULES = 1000
 
 _reducers: dict[type, Callable[[Any, Any], Any]] = {}  # exact type -> reducer(pickler, value)
 _custom: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
+_rules: dict[type, bytes] = {}  # of _custom, as they travel
+_learned: dict[bytes, tuple[Any, Any, Callable[[Any], Any]]] = {}  # rules that came, by what they are pickled as
 _torch_known = False
 _Pickler: Any = None
 
@@ -133,6 +136,7 @@ def deserialize(format: int, body: Any, buffers: list[Any]) -> Any:
 def register(cls: type, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> None:
     """Send values of exactly this class as what `serializer` makes of them."""
     _custom[cls] = serializer, deserializer
+    _rules.pop(cls, None)
     _reducers[cls] = _reduce_custom
     _binding.set_types(array_path=not _touches_arrays())
 
@@ -142,6 +146,7 @@ def deregister(cls: type) -> None:
     global _torch_known
     if _custom.pop(cls, None) is not None:
         del _reducers[cls]
+        _rules.pop(cls, None)
         _torch_known = False  # it may have stood before a reducer of ours
     _binding.set_types(array_path=not _touches_arrays())
 
@@ -155,12 +160,30 @@ def _reduce_custom(pickler: Any, value: Any) -> Any:
     entry = _custom.get(type(value))
     if entry is None:
         return NotImplemented
-    serializer, deserializer = entry
-    return _rebuild_custom, (deserializer, serializer(value))
+    rules = _rules.get(type(value))
+    if rules is None:
+        rules = _rules[type(value)] = _pack_rules(type(value), *entry)
+    return _rebuild_custom, (rules, entry[0](value))
 
 
-def _rebuild_custom(deserializer: Callable[[Any], Any], data: Any) -> Any:
-    return deserializer(data)
+def _pack_rules(cls: type, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> bytes:
+    try:
+        return dumps((cls, serializer, deserializer))
+    except TypeError:  # the deserializer alone is enough to read a value; a worker that sends one on has to be told how
+        return dumps((None, None, deserializer))
+
+
+def _rebuild_custom(rules: bytes, data: Any) -> Any:
+    """Read a value by rules that came with it. A worker keeps them, so that it can also send such values."""
+    known = _learned.get(rules)
+    if known is None:
+        if len(_learned) >= _MAX_RULES:  # a notebook that registers in every run of a cell
+            _learned.clear()
+        known = _learned[rules] = loads(rules)
+        cls, serializer, deserializer = known
+        if cls is not None and cls not in _custom and _binding.is_worker():
+            register(cls, serializer, deserializer)
+    return known[2](data)
 
 
 # ---- Arrow

@@ -10,7 +10,8 @@ __all__ = ["StandaloneSerializationContext", "deregister_serializer", "register_
 def register_serializer(cls: type, *, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> None:
     """Send values of `cls` as what `serializer` makes of them.
 
-    The deserializer travels with each value, so that workers need no registration of their own to read it.
+    What is registered travels with each value: a worker that reads one can send others of the class without a registration of its own.
+    A worker that makes the first one itself has to register.
 
     Parameters
     ----------
