@@ -31,6 +31,7 @@ struct rg_waiter {                /* on the stack of the thread that waits; all 
   bool done;
   bool asleep;
   size_t remaining;               /* values still missing */
+  bool or_error;                  /* an error among them is enough */
   uint64_t task;                  /* whose wait this is, for RG_WAIT_ERROR */
   uint8_t *error;                 /* SYSERR map of RG_WAIT_ERROR, malloc'd */
   size_t error_len;

@@ -247,7 +247,7 @@ void rg_slot_ready(rg_client *c, rg_slot *s, const struct rg_value *v, const uin
     release_unwanted(c, s);
   }
   for (struct rg_waitnode *w = s->waiters; w; w = w->next)
-    if (w->w->remaining && --w->w->remaining == 0) rg_wake(w->w);
+    if ((w->w->remaining && --w->w->remaining == 0) || (w->w->or_error && s->is_error)) rg_wake(w->w);
   s->waiters = NULL;
   if (s->async_token) {
     if (c->ncq == c->capcq) {

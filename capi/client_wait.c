@@ -29,7 +29,7 @@ static void add_request(rg_client *c, struct rg_request *r) {   /* mu; answers c
 }
 
 /* RETURN, BLOCKED and SUBSCRIBE leave in one write: the engine must know who waits before it may decide who runs. */
-static int announce_wait(rg_client *c, uint64_t task, bool any, const struct rg_vec *ask, const struct rg_vec *missing) {
+static int announce_wait(rg_client *c, uint64_t task, uint16_t flags, const struct rg_vec *ask, const struct rg_vec *missing) {
   struct rg_vec v = {0};
   bool ok = true;
   if (task) {
@@ -50,7 +50,7 @@ static int announce_wait(rg_client *c, uint64_t task, bool any, const struct rg_
       ok = ok && rg_vec_add(&v, &h, sizeof h) && rg_vec_add(&v, back.p, back.n);
     }
     free(back.p);
-    struct rg_hdr h = {(uint32_t)missing->n, RG_BLOCKED, any ? RG_F_ANY : 0, task};
+    struct rg_hdr h = {(uint32_t)missing->n, RG_BLOCKED, flags, task};
     ok = ok && rg_vec_add(&v, &h, sizeof h) && rg_vec_add(&v, missing->p, missing->n);
   }
   if (ask->n) {
@@ -81,8 +81,14 @@ int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task,
             uint8_t **error, size_t *error_len) {
   if (error) *error = NULL;
   size_t have = 0;
-  for (size_t i = 0; i < n && have < need; i++) have += atomic_load_explicit(&slots[i]->state, memory_order_acquire) != RG_S_PENDING;
-  if (have >= need) return 0;
+  bool or_error = need & RG_OR_ERROR, failed = false;
+  need &= ~RG_OR_ERROR;
+  for (size_t i = 0; i < n && have < need; i++) {
+    if (atomic_load_explicit(&slots[i]->state, memory_order_acquire) == RG_S_PENDING) continue;
+    have++;
+    failed = failed || slots[i]->is_error;
+  }
+  if (have >= need || (or_error && failed)) return 0;
   if (rg_dead(c)) return rg_dead_code(c);
 
   struct rg_waitnode *nodes = malloc(n * sizeof *nodes);
@@ -96,6 +102,7 @@ int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task,
     nodes[i].w = NULL;
     if (atomic_load(&s->state) != RG_S_PENDING) {
       have++;
+      failed = failed || s->is_error;
       continue;
     }
     nodes[i] = (struct rg_waitnode){s->waiters, &w};
@@ -107,7 +114,8 @@ int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task,
     if (task) rg_vec_add(&missing, &s->oid, sizeof s->oid);
   }
   w.task = task;
-  if (have >= need) w.done = true;
+  w.or_error = or_error;
+  if (have >= need || (or_error && failed)) w.done = true;
   else w.remaining = need - have;
   link_waiter(c, &w);
   bool there = w.done;
@@ -116,7 +124,7 @@ int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task,
   int r = 0;
   if (ask.n || (deadline != 0 && !there)) {
     uint64_t tell = deadline != 0 && !there ? task : 0;   /* a look is no wait */
-    r = announce_wait(c, tell, need < n, &ask, &missing);
+    r = announce_wait(c, tell, (uint16_t)((need < n ? RG_F_ANY : 0) | (deadline >= 0 ? RG_F_TIMED : 0)), &ask, &missing);
     told = tell != 0;
   }
   if (!r && deadline == 0 && c->fd >= 0) rg_pump(c);   /* what has arrived counts */

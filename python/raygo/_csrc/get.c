@@ -54,25 +54,16 @@ static int batch_begin(struct batch *b, PyObject *refs) {
 
 static inline uint8_t state_of(rg_slot *s) { return atomic_load_explicit(&s->state, memory_order_acquire); }
 
-/* As rb_check, and also stops when one of the values that are there is an error: get raises it without waiting for the rest. */
-static int check_get(void *arg) {
-  struct batch *b = arg;
-  if (b->n > 1)
-    for (size_t i = 0; i < b->n; i++)
-      if (state_of(b->slots[i]) != RG_S_PENDING && b->slots[i]->is_error) return 1;
-  return rb_check(&b->ts);
-}
-
-/* Without the GIL until `need` are there.  code: what rg_wait said, 0 or ETIMEDOUT or EINTERRUPTED without an exception; -1 with an exception. */
-static int await(struct batch *b, size_t need, int64_t deadline, rg_check_fn check, void *arg) {
+/* Without the GIL until `need` are there, or with RG_OR_ERROR one of them is an error: get raises it without waiting for the rest.  code: what rg_wait said, 0 or ETIMEDOUT or EINTERRUPTED without an exception; -1 with an exception. */
+static int await(struct batch *b, size_t need, int64_t deadline) {
   size_t have = 0;
-  for (size_t i = 0; i < b->n && have < need; i++) have += state_of(b->slots[i]) != RG_S_PENDING;
-  if (have >= need) return 0;
+  for (size_t i = 0; i < b->n && have < (need & ~RG_OR_ERROR); i++) have += state_of(b->slots[i]) != RG_S_PENDING;
+  if (have >= (need & ~RG_OR_ERROR)) return 0;
   uint8_t *error = NULL;
   size_t error_len = 0;
   uint64_t task = rb_current();
   b->ts = PyEval_SaveThread();
-  int r = rg_wait(b->ses->c, b->slots, b->n, need, task, deadline, check, arg, &error, &error_len);
+  int r = rg_wait(b->ses->c, b->slots, b->n, need, task, deadline, rb_check, &b->ts, &error, &error_len);
   PyEval_RestoreThread(b->ts);
   if (r == RAYGO_EDEADLOCK && error) rb_raise_map(error, error_len);
   else if (r && r != RAYGO_ETIMEDOUT && r != RAYGO_EINTERRUPTED) rb_raise(r, NULL);
@@ -132,9 +123,11 @@ static void unpin_all(struct batch *b, rg_pin **pins) {
 }
 
 static PyObject *get_batch(struct batch *b, int64_t deadline) {
-  int r = await(b, b->n, deadline, check_get, b);
+  int r = await(b, b->n | RG_OR_ERROR, deadline);
   if (r < 0) return NULL;
-  if (r) {
+  bool whole = !r;
+  for (size_t i = 0; whole && i < b->n; i++) whole = state_of(b->slots[i]) != RG_S_PENDING;
+  if (!whole) {
     for (size_t i = 0; i < b->n; i++) {
       uint8_t state = state_of(b->slots[i]);
       if (state == RG_S_PENDING || !b->slots[i]->is_error) continue;
@@ -147,7 +140,7 @@ static PyObject *get_batch(struct batch *b, int64_t deadline) {
       unpin_all(&one, pins);
       return v ? rb_raise(RAYGO_EINTERNAL, "An object marked as an error held a value.") : NULL;
     }
-    return r == RAYGO_ETIMEDOUT ? timed_out(b) : rb_raise(r, NULL);
+    return r == RAYGO_ETIMEDOUT ? timed_out(b) : rb_raise(r ? r : RAYGO_EINTERNAL, NULL);
   }
   rg_pin **pins;
   if (pin_all(b, deadline, &pins)) return NULL;
@@ -186,7 +179,7 @@ static PyObject *get_one(PyObject *self, PyObject *const *argv, Py_ssize_t n) {
   b.ses->users++;
   PyObject *v = NULL;
   if (!batch_add(&b, argv[0])) {
-    int r = await(&b, 1, deadline, check_get, &b);
+    int r = await(&b, 1, deadline);
     rg_pin **pins = NULL;
     if (r > 0) r == RAYGO_ETIMEDOUT ? timed_out(&b) : rb_raise(r, NULL);
     else if (!r && !pin_all(&b, deadline, &pins)) v = take(b.slots[0], pins ? pins[0] : NULL);
@@ -206,7 +199,7 @@ static PyObject *get_blob(PyObject *self, PyObject *const *argv, Py_ssize_t n) {
   PyObject *out = NULL;
   rg_pin **pins = NULL;
   if (!batch_add(&b, argv[0])) {
-    int r = await(&b, 1, deadline, check_get, &b);
+    int r = await(&b, 1, deadline);
     if (r > 0) r == RAYGO_ETIMEDOUT ? timed_out(&b) : rb_raise(r, NULL);
     if (!r && !pin_all(&b, deadline, &pins)) {
       rg_slot *s = b.slots[0];
@@ -249,7 +242,7 @@ static PyObject *wait_(PyObject *self, PyObject *const *argv, Py_ssize_t n) {
     return NULL;
   }
   if (need > (Py_ssize_t)b.n) need = (Py_ssize_t)b.n;
-  int r = await(&b, (size_t)need, deadline, rb_check, &b.ts);
+  int r = await(&b, (size_t)need, deadline);
   if (r == RAYGO_EINTERRUPTED) rb_raise(r, NULL);
   if ((r == 0 || r == RAYGO_ETIMEDOUT) && (ready = PyList_New(0)) && (rest = PyList_New(0))) {
     bool ok = true;
@@ -284,7 +277,7 @@ static PyObject *is_ready(PyObject *self, PyObject *ref) {
   if (!s) return NULL;
   if (state_of(s) == RG_S_PENDING) {
     struct batch b = {ses, 1, &s, {NULL}, NULL};
-    if (await(&b, 1, 0, rb_check, &b.ts) < 0) return NULL;
+    if (await(&b, 1, 0) < 0) return NULL;
   }
   return PyBool_FromLong(state_of(s) != RG_S_PENDING);
 }
