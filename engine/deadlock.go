@@ -13,19 +13,20 @@ import (
 
 // waitFor is what a running task said it waits for.
 type waitFor struct {
-	task uint64
-	oids []wire.OID
-	any  bool
-	told bool // that it cannot end
+	task  uint64
+	oids  []wire.OID
+	any   bool
+	timed bool // it ends by itself
+	told  bool // that it cannot end
 }
 
 // blocked is RG_BLOCKED: the lease's CPU goes to others meanwhile, and the wait is looked at for a cycle.
-func (n *Node) blocked(p *peer, num uint64, oids wire.OIDs, anyOne bool) {
+func (n *Node) blocked(p *peer, num uint64, oids wire.OIDs, flags uint16) {
 	w := p.worker
 	if w == nil {
 		return // nobody waits for a driver, so it is part of no cycle
 	}
-	k := &waitFor{task: num, any: anyOne, oids: make([]wire.OID, oids.Len())}
+	k := &waitFor{task: num, any: flags&wire.FlagAny != 0, timed: flags&wire.FlagTimed != 0, oids: make([]wire.OID, oids.Len())}
 	for i := range k.oids {
 		k.oids[i] = oids.At(i)
 	}
@@ -71,7 +72,7 @@ type cycleSearch struct {
 
 // checkWait answers a wait that cannot end with RG_WAIT_ERROR.
 func (n *Node) checkWait(w *worker, k *waitFor) {
-	if k.told {
+	if k.told || k.timed {
 		return
 	}
 	u := n.units[k.task]
@@ -145,6 +146,9 @@ func (s *cycleSearch) look(t *taskState) bool {
 		if t.flags&wire.FlagActorCall != 0 {
 			return s.behind(t)
 		}
+		return false
+	}
+	if k.timed {
 		return false
 	}
 	if k.any {

@@ -118,7 +118,7 @@ func (n *Node) frame(p *peer, h wire.Header, b []byte) error {
 	case wire.Blocked:
 		oids, err := wire.ParseOIDs(b)
 		if err == nil {
-			n.blocked(p, h.ID, oids, h.Flags&wire.FlagAny != 0)
+			n.blocked(p, h.ID, oids, h.Flags)
 		}
 		return err
 	case wire.Unblocked:

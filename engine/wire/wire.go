@@ -78,6 +78,7 @@ const (
 	FlagActorCall   uint16 = 32
 	FlagStreaming   uint16 = 64
 	FlagHasContext  uint16 = 128
+	FlagTimed       uint16 = 256
 )
 
 // Kind says how a value is held.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import os
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,7 @@ class Actor:
         self.template = template
         self.context = context
         self.instance: Any = None
+        self.label = template.name  # that its output is marked with
         self.loop: Any = None  # of an async actor
         groups: dict[str, int] = template.fields.get("groups") or {}
         self.groups = {name: i + 1 for i, name in enumerate(groups)}
@@ -188,12 +190,28 @@ def create_actor(state: State, task: Any) -> Any:
             actor.instance = template.callable(*args, **kwargs)
     except BaseException as exc:
         return _worker_errors.answer(state, task, exc)
+    text = actor.text()
+    if text and "\n" not in text:
+        actor.label = text
     task.result(())
     if actor.loop is not None:
         return "loop", actor.loop.run
     if actor.limits != [1]:
         return "threads", actor.limits
     return None
+
+
+def _name_output(name: str) -> None:
+    """Show what this process prints as the actor's, whichever thread or coroutine prints it."""
+    name = name.partition("\n")[0][:200]
+
+    def current() -> str:
+        _binding.task_name()  # it notes that there is something to flush
+        return name
+
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if hasattr(stream, "_name"):
+            stream._name = current  # type: ignore[union-attr]
 
 
 # ---- tasks

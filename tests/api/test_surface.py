@@ -154,3 +154,70 @@ def test_sys_exit_in_an_actor_is_told_with_its_code(cls: Any) -> None:
     for method, *args in ((willing.leave, 0), (willing.one,)):
         with pytest.raises(ActorDiedError, match="ended itself"):  # zero: it wanted to
             raygo.get(method.remote(*args), timeout=20)
+
+
+@raygo.remote
+class Waiter:
+    def get(self, handle: Any, seconds: float) -> str:
+        try:
+            return raygo.get(handle.one.remote(), timeout=seconds)  # type: ignore[no-any-return]
+        except GetTimeoutError:
+            return "timed out"
+
+    def wait(self, handle: Any, seconds: float) -> int:
+        return len(raygo.wait([handle.one.remote()], timeout=seconds)[0])
+
+    def both(self, handle: Any, seconds: float) -> str:
+        try:
+            return raygo.get(handle.back.remote(raygo.get_runtime_context().current_actor), timeout=seconds)  # type: ignore[no-any-return]
+        except GetTimeoutError:
+            return "timed out"
+
+    def back(self, handle: Any) -> int:
+        return raygo.get(handle.one.remote())  # type: ignore[no-any-return]
+
+    def one(self) -> int:
+        return 1
+
+
+def test_a_wait_that_ends_by_itself_is_part_of_no_cycle() -> None:
+    a, b = Waiter.remote(), Waiter.remote()
+    assert raygo.get(a.get.remote(a, 0.2), timeout=20) == "timed out"
+    assert raygo.get(a.wait.remote(a, 0.2), timeout=20) == 0
+    assert raygo.get(a.both.remote(b, 0.2), timeout=20) == "timed out"
+    assert raygo.get([a.one.remote(), b.one.remote()], timeout=20) == [1, 1]
+
+
+def test_output_is_marked_with_the_class_or_description_of_its_actor(driver: Any) -> None:
+    done = driver(
+        """
+        import raygo
+
+        @raygo.remote
+        class Plain:
+            def speak(self):
+                print("from plain")
+
+        @raygo.remote
+        class Described:
+            def __init__(self, n):
+                self.n = n
+
+            def speak(self):
+                print("from described")
+
+            def __repr__(self):
+                return f"Described(n={self.n})"
+
+        @raygo.remote
+        def task():
+            print("from task")
+
+        raygo.init(num_cpus=2)
+        raygo.get([Plain.remote().speak.remote(), Described.remote(3).speak.remote(), task.remote()])
+        raygo.shutdown()
+        """
+    )
+    lines = done.stdout.splitlines()
+    for start, text in (("(Plain pid=", "from plain"), ("(Described(n=3) pid=", "from described"), ("(task pid=", "from task")):
+        assert any(line.startswith(start) and line.endswith(text) for line in lines), done.stdout
