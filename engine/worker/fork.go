@@ -191,7 +191,7 @@ func (t *Template) StderrTail(worker uint64) string {
 	if p == nil {
 		return ""
 	}
-	t.drainProc(p)
+	t.drainProc(p, false)
 	lines := p.err.lastLines()
 	if note != "" {
 		lines = append(lines, note)
@@ -199,8 +199,8 @@ func (t *Template) StderrTail(worker uint64) string {
 	return strings.Join(lines, "\n")
 }
 
-// DrainOutput passes on all that a worker has written so far (worker 0: all workers) and returns when Output has returned for it. It waits, so
-// it is not for the strand: call it on a goroutine of its own and post what should come after.
+// DrainOutput passes on all that a worker has written so far and returns when Output has returned for it. Worker 0 means all workers, and lines
+// without an end too: a shutdown follows. It waits, so it is not for the strand: call it on a goroutine of its own and post what should come after.
 func (t *Template) DrainOutput(worker uint64) {
 	t.mu.Lock()
 	var procs []*proc
@@ -211,19 +211,19 @@ func (t *Template) DrainOutput(worker uint64) {
 	}
 	t.mu.Unlock()
 	for _, p := range procs {
-		t.drainProc(p)
+		t.drainProc(p, worker == 0)
 	}
 	t.merger.flushAll()
 	t.merger.out.delivered()
 }
 
-func (t *Template) drainProc(p *proc) {
+func (t *Template) drainProc(p *proc, unended bool) {
 	t.mu.Lock()
 	started := p.started
 	t.mu.Unlock()
 	if started {
-		p.out.drain()
-		p.err.drain()
+		p.out.drain(unended)
+		p.err.drain(unended)
 	}
 }
 

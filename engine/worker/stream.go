@@ -77,8 +77,8 @@ func (s *stream) ended() bool {
 	return s.mu.eof
 }
 
-// drain passes on what is in the pipe now.
-func (s *stream) drain() {
+// drain passes on what is in the pipe now; with unended also a line that has no end yet.
+func (s *stream) drain(unended bool) {
 	_ = s.conn.Control(func(fd uintptr) {
 		left, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
 		for err == nil && left > 0 {
@@ -91,6 +91,10 @@ func (s *stream) drain() {
 		// What another goroutine has read is passed on once it lets go of the lock.
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if unended && !s.mu.eof {
+			s.mu.split.end(streamSink{s})
+			s.merger.flush(&s.mu.source)
+		}
 		s.showBar()
 	})
 }
@@ -141,7 +145,7 @@ func (s *stream) finish(err error) {
 
 // abandon ends a stream whose pipe somebody still holds open, after passing on what is in it.
 func (s *stream) abandon() {
-	s.drain()
+	s.drain(true)
 	_ = s.file.SetReadDeadline(time.Unix(1, 0))
 }
 

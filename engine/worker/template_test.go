@@ -303,6 +303,13 @@ func TestOutputIsWholeAndNamed(t *testing.T) {
 	if strings.Contains(got, "\x1e") {
 		t.Errorf("a marker is left: %q", got)
 	}
+	r.ask(1, `write "open"`)
+	if r.DrainOutput(1); strings.Contains(r.lines(), "open") {
+		t.Errorf("a line that may go on was shown: %q", r.lines())
+	}
+	if r.DrainOutput(0); !strings.HasSuffix(r.lines(), "1 out g|open|1|false") {
+		t.Errorf("a line without an end was not shown before a shutdown: %q", r.lines())
+	}
 	r.ask(1, `write "no end"`)
 	r.tell(1, "kill 9")
 	r.exit(1)
@@ -311,7 +318,7 @@ func TestOutputIsWholeAndNamed(t *testing.T) {
 		t.Errorf("the last half line of a killed worker is lost: %q", r.lines())
 	}
 	log, err := os.ReadFile(filepath.Join(r.dir, "logs", fmt.Sprintf("worker-1-%d.out", r.pid(1))))
-	if err != nil || string(log) != "before any task\nfrom f ü\nhalffrom g\nno end" {
+	if err != nil || string(log) != "before any task\nfrom f ü\nhalffrom g\nopenno end" {
 		t.Errorf("log %q, %v", log, err)
 	}
 }

@@ -123,7 +123,7 @@ def _is_terminal(stream: Any) -> bool:
 
 def text_of(record: dict[str, Any], color: bool) -> str:
     """The lines of a LOG map, each with its prefix."""
-    name, pid = record.get("name"), record.get("pid")
+    name, pid = record.get("name") or record.get("actor_name"), record.get("pid")
     kind = record.get("kind")
     if kind in ("out", "err"):
         prefix = f"({name or 'worker'} pid={pid})"

@@ -11,6 +11,7 @@ anything that should differ between workers, such as random state.
 from __future__ import annotations
 
 import _socket  # the module socket around it takes ten milliseconds more
+import _thread
 import array
 import builtins
 import faulthandler
@@ -30,6 +31,7 @@ from typing import Any, NoReturn
 _CONTROL_FD = 3
 _RESUME = "RAYGO_TEMPLATE_RESUME"
 _FDS_PER_FORK = 3
+_LINE = 8192  # what is longer is written before its line ends
 
 # Libraries that start a thread per core when they are loaded read these. One thread means none beside ours.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -46,19 +48,58 @@ def _no_name() -> str:
 
 
 class _Output(io.TextIOWrapper):
-    """A worker's stdout or stderr: tells the engine which task the following text is from."""
+    """A worker's stdout or stderr: tells the engine which task the following text is from.
+
+    ``print`` writes a line's text and its end apart. What has no end yet is held for its thread, so that threads do not write into each
+    other's lines.
+    """
 
     _task = ""
     _name: Callable[[], str] = staticmethod(_no_name)
+    _held: dict[int, tuple[str, str]]  # thread -> whose, text
 
     def write(self, text: str, /) -> int:
-        name = self._name()
-        if name != self._task and text:
+        name, size = self._name(), len(text)
+        if self._held:
+            text = self._take(name) + text
+        if text and "\n" not in text and "\r" not in text and len(text) < _LINE:
+            self._held[_thread.get_ident()] = name, text
+        elif text:
+            self._put(name, text)
+        return size
+
+    def _take(self, name: str) -> str:
+        before = self._held.pop(_thread.get_ident(), None)
+        if before is None or before[0] == name:
+            return before[1] if before else ""
+        self._put(*before)
+        return ""
+
+    def _put(self, name: str, text: str) -> None:
+        if name != self._task:
             self._task = name
-            line = name.replace("\n", " ")
-            super().write(f"\x1eraygo:{line}\n{text}")
-            return len(text)
-        return super().write(text)
+            text = _mark(name) + text
+        super().write(text)
+
+    def flush(self) -> None:
+        while self._held:
+            try:
+                _, held = self._held.popitem()
+            except KeyError:  # another thread took it
+                break
+            self._put(*held)
+        super().flush()
+
+    def belongs_to(self, name: Callable[[], str]) -> None:
+        """From now on all is from what `name` says, also what others than Python write."""
+        self.flush()
+        self._name = name  # type: ignore[method-assign]
+        self._task = name()
+        super().write(_mark(self._task))
+
+
+def _mark(name: str) -> str:
+    return "\x1eraygo:" + name.replace("\n", " ") + "\n"
 
 
 class _Control:
@@ -250,6 +291,7 @@ def _open_output(fd: int, name: Callable[[], str]) -> _Output:
     raw = io.BufferedWriter(io.FileIO(fd, "wb", closefd=False))
     out = _Output(raw, encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True)
     out._name = name  # type: ignore[method-assign]
+    out._held = {}
     return out
 
 

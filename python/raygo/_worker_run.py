@@ -209,9 +209,10 @@ def _name_output(name: str) -> None:
         _binding.task_name()  # it notes that there is something to flush
         return name
 
-    for stream in (sys.__stdout__, sys.__stderr__):
-        if hasattr(stream, "_name"):
-            stream._name = current  # type: ignore[union-attr]
+    streams: tuple[Any, ...] = (sys.__stdout__, sys.__stderr__)
+    for stream in streams:
+        if hasattr(stream, "belongs_to"):
+            stream.belongs_to(current)
 
 
 # ---- tasks

@@ -1,0 +1,79 @@
+"""What workers print, as the driver shows it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+
+def test_actors_are_named_by_class_or_by_their_own_words(driver: Any) -> None:
+    out = driver("""
+        import os, threading, raygo
+        raygo.init(num_cpus=1)
+        @raygo.remote
+        class Plain:
+            async def speak(self): print("from a coroutine")
+        @raygo.remote
+        class Named:
+            def __init__(self, k):
+                self.k = k
+                print("too early")
+            def __repr__(self): return f"Named(k={self.k})"
+            def speak(self):
+                os.write(1, b"from below\\n")
+                t = threading.Thread(target=print, args=("from a thread",))
+                t.start()
+                t.join()
+        plain, named = Plain.remote(), Named.remote(3)
+        raygo.get([plain.speak.remote(), named.speak.remote()])
+        raygo.shutdown()
+    """).stdout
+    shown = {text: name for name, text in re.findall(r"^\((.*) pid=\d+\) (.*)$", out, re.M)}
+    assert shown == {"from a coroutine": "Plain", "too early": "Named", "from below": "Named(k=3)", "from a thread": "Named(k=3)"}, out
+
+
+def test_threads_of_an_actor_keep_their_lines_apart(driver: Any) -> None:
+    out = driver("""
+        import sys, threading, raygo
+        raygo.init(num_cpus=1)
+        @raygo.remote
+        class A:
+            def speak(self):
+                sys.setswitchinterval(1e-6)
+                def run(k):
+                    for i in range(300): print("line", k, i)
+                threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+                [t.start() for t in threads]
+                [t.join() for t in threads]
+        raygo.get(A.remote().speak.remote())
+        raygo.shutdown()
+    """).stdout
+    got = sorted(re.findall(r"^\(A pid=\d+\) line (\d) (\d+)$", out, re.M), key=lambda pair: (int(pair[0]), int(pair[1])))
+    assert got == [(str(k), str(i)) for k in range(4) for i in range(300)]
+    assert len(out.splitlines()) == 1200
+
+
+def test_a_last_line_without_an_end_is_shown_under_its_task(driver: Any) -> None:
+    out = driver("""
+        import subprocess, sys, raygo
+        raygo.init(num_cpus=1)
+        @raygo.remote
+        def f():
+            subprocess.run(["echo", "from a child"])
+            print("no end", end="")
+        raygo.get(f.remote())
+        raygo.shutdown()
+    """).stdout
+    assert re.search(r"^\(f pid=\d+\) no end$", out, re.M) and re.search(r"^\(\w+ pid=\d+\) from a child$", out, re.M), out
+
+
+def test_many_lines_lose_none(driver: Any) -> None:
+    out = driver("""
+        import raygo
+        raygo.init(num_cpus=1)
+        @raygo.remote
+        def f():
+            for i in range(50_000): print("line", i)
+        raygo.get(f.remote())
+    """).stdout
+    assert re.findall(r"^\(f pid=\d+\) line (\d+)$", out, re.M) == [str(i) for i in range(50_000)]
