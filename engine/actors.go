@@ -137,6 +137,13 @@ func (n *Node) creationEnded(t *taskState, s task.State, code errs.Code, message
 	if s == task.Finished && a.State != actor.Dead && a.MaxRestarts != 0 {
 		return
 	}
+	var blob []byte // of the argument that was an error
+	for _, o := range t.top() {
+		if o.isError && o.state == inline {
+			blob = o.data
+			break
+		}
+	}
 	n.dropDeps(t)
 	if s != task.Failed || a.State == actor.Dead {
 		return
@@ -147,7 +154,7 @@ func (n *Node) creationEnded(t *taskState, s task.State, code errs.Code, message
 	}
 	e := &sysError{Code: code, Message: message, Actor: a.id}
 	if code == errs.ETASK {
-		e.Code = errs.EACTORDIED
+		e.Code, e.CauseBlob = errs.EACTORDIED, blob
 		e.Message = fmt.Sprintf("%s could not be created: an argument of its constructor is an error", n.actorText(a))
 	}
 	n.actorDead(a, e)

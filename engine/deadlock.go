@@ -42,7 +42,37 @@ func (n *Node) blocked(p *peer, num uint64, oids wire.OIDs, flags uint16) {
 		n.sched.Block(w.lease)
 		n.reschedule = true
 	}
+	budget := maxHastened
+	for _, o := range k.oids {
+		n.hasten(o.Task, &budget)
+	}
 	n.checkWait(w, k)
+}
+
+// maxHastened is how many tasks one wait hastens: to look at all that it waits for may take long.
+const maxHastened = 1000
+
+// hasten lets a task that a running one waits for, and what that itself waits for, go before tasks for which nobody holds a process.
+func (n *Node) hasten(num uint64, budget *int) {
+	u := n.units[num]
+	if u == nil || u.task == nil || u.task.hasty || *budget == 0 {
+		return
+	}
+	*budget--
+	t := u.task
+	t.hasty = true
+	switch {
+	case t.state == task.WaitingForArgs:
+		for _, o := range t.top() {
+			if o.state == pending {
+				n.hasten(o.u.num, budget)
+			}
+		}
+	case t.item.Waiting():
+		n.sched.Hasten(&t.item)
+	case t.actor != nil && t.actor.creation != nil && t.actor.creation != t:
+		n.hasten(t.actor.id, budget)
+	}
 }
 
 // unblocked is RG_UNBLOCKED.

@@ -17,8 +17,9 @@ import (
 //	submit → (arguments) → queued → sent → running → finished
 //	                         ↑_______________|  worker died or exception, with retries left
 type taskState struct {
-	item schedule.Item // its place in a class's queue
-	call actor.Call    // its place in a mailbox
+	item  schedule.Item // its place in a class's queue
+	hasty bool          // a running task waits for it
+	call  actor.Call    // its place in a mailbox
 
 	id       uint64
 	t        *template
@@ -205,6 +206,9 @@ func (n *Node) queue(t *taskState) {
 			return
 		}
 		n.sched.Push(t.t.class, &t.item, n.now)
+		if t.hasty {
+			n.sched.Hasten(&t.item)
+		}
 		n.reschedule = true
 		if t.t.class.Infeasible() != "" {
 			n.noteInfeasible(t.t.class)

@@ -51,6 +51,7 @@ type Class struct {
 	hold       []need
 	first      *Item
 	last       *Item
+	hasty      *Item // the last of those that were hastened; they stand in front
 	n          int
 	inWaiting  bool
 	infeasible string
@@ -90,6 +91,9 @@ func (c *Class) unlink(it *Item) {
 	} else {
 		c.last = it.prev
 	}
+	if c.hasty == it {
+		c.hasty = it.prev
+	}
 	it.prev, it.next, it.class = nil, nil, nil
 	c.n--
 }
@@ -105,8 +109,31 @@ func (c *Class) append(it *Item) {
 	c.n++
 }
 
+// hasten puts an item in front of all that were not hastened.
+func (c *Class) hasten(it *Item) {
+	it.seq = 0
+	it.class, it.prev, it.next = c, c.hasty, c.first
+	if c.hasty != nil {
+		it.next = c.hasty.next
+		c.hasty.next = it
+	} else {
+		c.first = it
+	}
+	if it.next != nil {
+		it.next.prev = it
+	} else {
+		c.last = it
+	}
+	c.hasty = it
+	c.n++
+}
+
 // insert puts an item that had waited before to the place its number gives it.
 func (c *Class) insert(it *Item) {
+	if it.seq == 0 {
+		c.hasten(it)
+		return
+	}
 	at := c.first
 	for at != nil && at.seq < it.seq {
 		at = at.next

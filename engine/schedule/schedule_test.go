@@ -316,3 +316,32 @@ func BenchmarkQueueing(b *testing.B) {
 		s.Release(c, l)
 	}
 }
+
+// What somebody waits for goes first, in the order in which it was asked for, and keeps its place when it is put back.
+func TestHasten(t *testing.T) {
+	s := New("n", Resources{CPU: One}, nil)
+	c := s.Class(Demand{Resources: Resources{CPU: One}})
+	items := make([]Item, 5)
+	for i := range items {
+		items[i].Value = i
+		s.Push(c, &items[i], 0)
+	}
+	s.Hasten(&items[3])
+	s.Hasten(&items[1])
+	s.Hasten(&items[3])
+	back := c.Pop()
+	s.Hasten(back) // waits no more
+	s.PushBack(c, back)
+	s.Remove(&items[0])
+	s.PushBack(c, &items[0])
+	var order []int
+	for it := c.Pop(); it != nil; it = c.Pop() {
+		order = append(order, it.Value.(int))
+	}
+	if want := []int{1, 3, 0, 2, 4}; !slices.Equal(order, want) {
+		t.Fatalf("taken in the order %v instead of %v", order, want)
+	}
+	if c.first != nil || c.last != nil || c.hasty != nil || c.n != 0 {
+		t.Fatalf("an empty queue has %v, %v, %v, %d", c.first, c.last, c.hasty, c.n)
+	}
+}

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -77,6 +78,15 @@ func (s *Scheduler) PushBack(c *Class, it *Item) {
 	s.note(c)
 }
 
+// Hasten lets an item go before all that were not hastened: a process is held up by waiting for it, and whatever younger starts instead may only come
+// to hold up another.
+func (s *Scheduler) Hasten(it *Item) {
+	if c := it.class; c != nil && it.seq != 0 {
+		c.unlink(it)
+		c.hasten(it)
+	}
+}
+
 // Remove takes an item out of whatever queue it is in.
 func (s *Scheduler) Remove(it *Item) {
 	if it.class != nil {
@@ -99,10 +109,7 @@ func (s *Scheduler) tidy() {
 	})
 	if len(s.waiting) > 1 {
 		slices.SortFunc(s.waiting, func(a, b *Class) int {
-			if a.first.seq < b.first.seq {
-				return -1
-			}
-			return 1
+			return cmp.Compare(a.first.seq, b.first.seq)
 		})
 	}
 }

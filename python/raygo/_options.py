@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # The placement group that captures what is submitted here: a worker sets it while a task or actor runs whose strategy says so.
 CAPTURED: dict[str, int | None] = {"group": None}
 UNITS = 10_000  # resources are counted in these fractions
+_TOO_MUCH = 1 << 49  # times UNITS still fits the engine's integers
 _NONE = type(None)
 _LIFETIMES = "actor `lifetime` argument must be one of 'detached', 'non_detached' and 'None'."
 _NUM_RETURNS = (
@@ -57,6 +58,8 @@ def _count(name: str, infinite: bool = True, default: Any = None) -> Option:
 def _quantity(name: str, value: Any) -> str | None:
     if value < 0:
         return f"The quantity of resource {name} cannot be negative"
+    if value >= _TOO_MUCH:
+        return f"The quantity of resource {name} is {value}: raygo counts to {_TOO_MUCH}"
     if isinstance(value, float) and value != 0.0 and int(value * UNITS) == 0:
         return f"The precision of the fractional quantity of resource {name} cannot go beyond 0.0001"
     if name in ("num_gpus", "GPU") and value > 1 and float(value) != int(value):

@@ -221,3 +221,41 @@ def test_output_is_marked_with_the_class_or_description_of_its_actor(driver: Any
     lines = done.stdout.splitlines()
     for start, text in (("(Plain pid=", "from plain"), ("(Described(n=3) pid=", "from described"), ("(task pid=", "from task")):
         assert any(line.startswith(start) and line.endswith(text) for line in lines), done.stdout
+
+
+@raygo.remote
+def leaf(i: int) -> int:
+    return i
+
+
+@raygo.remote
+def ask_leaf(i: int) -> int:
+    return raygo.get(leaf.remote(i))  # type: ignore[no-any-return]
+
+
+@raygo.remote
+def ask_through_argument(i: int) -> int:
+    return raygo.get(leaf.remote(leaf.remote(i)))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("ask", [ask_leaf, ask_through_argument])
+def test_nested_tasks_go_before_those_that_nobody_waits_for_in_a_process(ask: Any) -> None:
+    from raygo.util.state import list_workers
+
+    assert sum(raygo.get([ask.remote(i) for i in range(300)], timeout=50)) == sum(range(300))
+    assert len(list_workers(limit=1000)) < 60  # one process for each that waits would be 300
+
+
+def test_an_actor_whose_argument_failed_tells_that_error() -> None:
+    @raygo.remote
+    def bad() -> None:
+        raise KeyError("the argument's error")
+
+    actor = raygo.remote(Taker).remote(bad.remote())
+    with pytest.raises(ActorDiedError, match="the argument's error"):
+        raygo.get(actor.it.remote(), timeout=20)
+
+
+def test_more_memory_than_can_be_counted_is_refused() -> None:
+    with pytest.raises(ValueError, match="memory"):
+        leaf.options(memory=1 << 60)
