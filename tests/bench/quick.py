@@ -11,6 +11,7 @@ start = time.perf_counter()
 import raygo  # noqa: E402
 
 IMPORT_S = time.perf_counter() - start
+import numpy  # noqa: E402
 
 
 @raygo.remote
@@ -42,7 +43,7 @@ def rows(seconds: float) -> dict[str, float]:
     raygo.get(nothing.remote())
     out = {"import_ms": IMPORT_S * 1e3, "init_to_first_result_ms": (time.perf_counter() - begin) * 1e3}
     actor = Idle.remote()
-    big = bytes(100 << 20)
+    big = numpy.ones(100 << 20, numpy.uint8)
 
     def one(call: Callable[[], object]) -> Callable[[], int]:
         return lambda: (raygo.get(call()), 1)[1]
@@ -57,7 +58,9 @@ def rows(seconds: float) -> dict[str, float]:
     out["put_small_per_s"] = rate(lambda: len([raygo.put(i) for i in range(1000)]), seconds)
     ref = raygo.put(1)
     out["get_small_per_s"] = rate(lambda: len([raygo.get(ref) for _ in range(1000)]), seconds)
-    out["put_100mb_gb_per_s"] = rate(one(lambda: raygo.put(big)), seconds) * len(big) / 1e9
+    out["put_100mb_gb_per_s"] = rate(lambda: len([raygo.put(big)]), seconds) * big.nbytes / 1e9
+    stored = raygo.put(big)
+    out["get_100mb_per_s"] = rate(one(lambda: stored), seconds)
     raygo.shutdown()
     return out
 
