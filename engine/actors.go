@@ -36,6 +36,16 @@ type reservation struct {
 	p     *peer
 }
 
+// dropReserved frees the names a process took for actors that it will not create any more.
+func (n *Node) dropReserved(p *peer) {
+	for name, r := range n.reserved {
+		if r.p == p {
+			n.actorNames.Free(name, r.actor)
+			delete(n.reserved, name)
+		}
+	}
+}
+
 // actorsKept is how many dead actors are remembered.
 const actorsKept = 10_000
 
@@ -66,7 +76,9 @@ func (n *Node) submitActor(p *peer, t *taskState) {
 		if a.name.Namespace == "" {
 			a.name.Namespace = p.job.namespace
 		}
-		delete(n.reserved, a.name)
+		if n.reserved[a.name].actor == a.id {
+			delete(n.reserved, a.name)
+		}
 		if owner, ok := n.actorNames.Take(a.name, a.id); !ok {
 			name := a.name
 			a.name = actor.Name{}

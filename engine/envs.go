@@ -29,7 +29,7 @@ type env struct {
 	starting    int        // forked, and not yet reported so
 	toFork      int        // wanted, as soon as the template is ready
 	state       envState
-	failures    int
+	failures    int   // in a row: a worker that came up ends it, not a template that says it is ready
 	err         error // it cannot be had: what its tasks fail with
 	code        errs.Code
 	retired     bool
@@ -75,7 +75,7 @@ func (e *env) failure(n *Node, t *taskState) *sysError {
 
 // startEnv does the next thing towards processes of the environment.
 func (n *Node) startEnv(e *env) {
-	if n.stopping || e.retired {
+	if n.stopping || e.retired || e.err != nil {
 		return
 	}
 	switch e.state {
@@ -99,7 +99,7 @@ func (n *Node) startEnv(e *env) {
 			})
 		})
 	case envReady:
-		for e.toFork > 0 && e.err == nil {
+		for e.toFork > 0 && e.state == envReady { // a fork that fails takes the template away
 			e.toFork--
 			n.forkWorker(e)
 		}
@@ -188,7 +188,7 @@ func (n *Node) dropOldTemplates(e *env) {
 }
 
 func (n *Node) envReady(e *env) {
-	e.state, e.failures = envReady, 0
+	e.state = envReady
 	e.toFork = max(e.toFork, e.prestart-e.workers)
 	n.startEnv(e)
 	n.reschedule = true
@@ -205,11 +205,11 @@ func (e *env) trouble(n *Node, err error) {
 		n.dropOldTemplates(e)
 	}
 	e.failures++
+	e.state = envNew
 	if e.failures >= maxTemplateFailures || errors.Is(err, os.ErrNotExist) {
 		e.fail(n, errs.EWORKERDIED, err)
 		return
 	}
-	e.state = envNew
 	n.startEnv(e)
 }
 

@@ -131,6 +131,9 @@ func (n *Node) exec(w *worker, t *taskState) {
 	b = wire.Pad(b, start)
 	b = append(b, x.Context...)
 	p.done(wire.End(b, start))
+	if g := t.u.gen; g != nil && (g.taken > 0 || g.dropped) {
+		p.send(wire.Resume, 0, t.id, wire.AppendUint64(nil, g.count())) // the run before this one was told, or nobody yet
+	}
 	p.flying++
 	p.fresh++
 	if k := t.t.MaxCalls; k > 0 {

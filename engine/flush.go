@@ -149,12 +149,12 @@ func (p *peer) writeRest(b []byte) {
 	}
 	posted := p.n.strand.post(func() {
 		p.writing = false
-		if failure != nil {
-			p.n.dropPeer(p, failure)
+		if p.gone { // the usual cause of a failure; the file was left to us
+			p.closeFile()
 			return
 		}
-		if p.gone {
-			p.closeFile()
+		if failure != nil {
+			p.n.dropPeer(p, failure)
 			return
 		}
 		p.done(p.out)

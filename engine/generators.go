@@ -13,13 +13,16 @@ const firstItem = 2
 // of what was consumed, so all the engine does is pass the consumer's count on.
 type generator struct {
 	taken   uint64 // items consumed
-	made    uint64
 	dropped bool
-	ended   bool
-	limit   int
 }
 
-func newGenerator(t *taskState) *generator { return &generator{limit: t.t.Backpressure} }
+// count is what RESUME says.
+func (g *generator) count() uint64 {
+	if g.dropped {
+		return wire.Dropped
+	}
+	return g.taken
+}
 
 // item is RG_ITEM.
 func (n *Node) item(p *peer, num uint64, v wire.Value) error {
@@ -35,7 +38,6 @@ func (n *Node) item(p *peer, num uint64, v wire.Value) error {
 		return err
 	}
 	g := u.gen
-	g.made = max(g.made, uint64(v.Index-firstItem)+1)
 	p.worker.progress = n.now
 	o := u.more[v.Index]
 	if o == nil && u.first.u != nil && u.first.index == v.Index && u.first.state != absent {
@@ -79,8 +81,6 @@ func (n *Node) consumed(p *peer, num uint64, count uint64) {
 	if t := u.task; t != nil && t.w != nil {
 		t.w.peer.send(wire.Resume, 0, num, wire.AppendUint64(nil, count))
 	} else if t != nil && g.dropped {
-		n.cancel(num, false, false)
+		n.cancelOne(num, false)
 	}
 }
-
-func (n *Node) generatorEnded(u *unit) { u.gen.ended = true }

@@ -133,12 +133,6 @@ func (n *Node) driverGone(p *peer) {
 	}
 	j.driver, j.ended, j.endedAt = nil, n.now, time.Now()
 	n.logf("job %d ends", j.num)
-	for name, r := range n.reserved {
-		if r.p == p {
-			n.actorNames.Free(name, r.actor)
-			delete(n.reserved, name)
-		}
-	}
 	for _, a := range n.allActors() {
 		if a.job == j && !a.detached {
 			n.killActor(a, &sysError{Code: errs.EACTORDIED, Message: fmt.Sprintf("%s ended with its job: the driver that created it is gone. Create it with lifetime=\"detached\" to let it live on.", n.actorText(a)), Actor: a.id})

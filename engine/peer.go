@@ -194,6 +194,7 @@ func (n *Node) dropPeer(p *peer, why error) {
 		p.closeFile()
 	}
 	n.dropPins(p)
+	n.dropReserved(p)
 	for oid, e := range p.created {
 		delete(p.created, oid)
 		n.store.Delete(e)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/raygo/raygo/engine/actor"
@@ -158,13 +159,24 @@ func (n *Node) result(p *peer, num uint64, r *wire.ResultFrame) error {
 	if t.actor == nil || t.flags&wire.FlagActorCreate == 0 {
 		t.t.mean.Add(r.ExecNS)
 	}
-	if ran := time.Duration(r.ExecNS); ran < n.now-t.sent {
+	if ran := time.Duration(r.ExecNS); ran >= 0 && ran < n.now-t.sent {
 		t.started = n.now - ran
 	}
 	n.unassign(t)
 	if w.waits != nil {
 		n.unblocked(p, num) // a task that ended waits for nothing
 	}
+	err := n.answered(p, t, r)
+	if err != nil && t.u.task == t && t.w == nil {
+		// The connection ends because of this. The task is none of its process's any more, so the end of that would not end it.
+		n.fail(t, &sysError{Code: errs.EWORKERDIED, PID: w.pid, Message: fmt.Sprintf("%s failed: its worker process (pid %d) gave an answer that makes no sense, and is ended: %v", n.describe(t), w.pid, err)})
+	}
+	return err
+}
+
+// answered decides what becomes of a task by what its process answered.
+func (n *Node) answered(p *peer, t *taskState, r *wire.ResultFrame) error {
+	num := t.id
 	switch r.Status {
 	case wire.StatusRetry:
 		if t.retries != 0 && t.stop == nil && (t.actor == nil || t.actor.State == actor.Alive) {
@@ -212,8 +224,11 @@ func (n *Node) result(p *peer, num uint64, r *wire.ResultFrame) error {
 		n.set(t.u.find(v.Index), val)
 	}
 	var rest func(*object) value
-	if state == task.Failed && r.NValues > 0 && last.state != inArena {
-		rest = func(*object) value { return last } // one error stands for all values
+	if state == task.Failed && r.NValues > 0 { // one error stands for all values
+		if last.state == inArena {
+			last = (&sysError{Code: errs.ETASK, Message: fmt.Sprintf("%s raised an exception; its first value has it, which is too large to be had twice", n.describe(t))}).value()
+		}
+		rest = func(*object) value { return last }
 	}
 	n.finish(t, state, code, "", rest)
 	return nil

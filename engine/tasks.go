@@ -65,6 +65,9 @@ func (n *Node) submit(p *peer, h wire.Header, s *wire.SubmitFrame) error {
 	if s.NReturns > maxReturns {
 		return errs.New(errs.EINVAL, "task %x asks for %d values; the most are %d", h.ID, s.NReturns, maxReturns)
 	}
+	if h.Flags&wire.FlagActorCreate != 0 && h.Flags&(wire.FlagActorCall|wire.FlagStreaming) != 0 {
+		return errs.New(errs.EINVAL, "task %x is to create an actor and to be something else", h.ID)
+	}
 	if h.Flags&wire.FlagActorCreate != 0 && tmpl.Kind != task.Actor {
 		return errs.New(errs.EINVAL, "actor %x is made of template %q, which is of kind %q", h.ID, tmpl.Name, tmpl.Kind)
 	}
@@ -83,7 +86,7 @@ func (n *Node) submit(p *peer, h wire.Header, s *wire.SubmitFrame) error {
 		t.nreturns = 0
 	case h.Flags&wire.FlagStreaming != 0:
 		t.nreturns = 1
-		u.gen = newGenerator(t)
+		u.gen = &generator{}
 		fallthrough
 	default:
 		for i := range t.nreturns {
@@ -247,9 +250,6 @@ func (n *Node) finish(t *taskState, s task.State, code errs.Code, message string
 	if t.item.Waiting() {
 		n.sched.Remove(&t.item)
 	}
-	if u.gen != nil {
-		n.generatorEnded(u)
-	}
 	if t.nreturns > 0 {
 		for i := range t.nreturns {
 			o := u.find(i + 1)
@@ -346,21 +346,29 @@ func forceFlag(force bool) uint16 {
 	return 0
 }
 
-// cancel is RG_CANCEL.
+// cancel is RG_CANCEL. Who started whom is looked up once, whatever the depth, and processes may have told of a circle.
 func (n *Node) cancel(num uint64, force, recursive bool) {
-	u := n.units[num]
-	var children []uint64
-	if recursive && n.children > 0 {
-		for _, u := range n.units {
-			if t := u.task; t != nil && t.parent == num && t.id != num {
-				children = append(children, t.id)
-			}
+	if !recursive || n.children == 0 {
+		n.cancelOne(num, force)
+		return
+	}
+	children := map[uint64][]uint64{}
+	for _, u := range n.units {
+		if t := u.task; t != nil && t.parent != 0 {
+			children[t.parent] = append(children[t.parent], t.id)
 		}
 	}
-	if u != nil && u.task != nil && u.task.flags&wire.FlagActorCreate == 0 {
-		n.endTask(u.task, &sysError{Code: errs.ECANCELED, Message: n.describe(u.task) + " was cancelled"}, force)
+	todo := []uint64{num}
+	for len(todo) > 0 {
+		num = todo[len(todo)-1]
+		todo = append(todo[:len(todo)-1], children[num]...)
+		delete(children, num)
+		n.cancelOne(num, force)
 	}
-	for _, c := range children {
-		n.cancel(c, force, true)
+}
+
+func (n *Node) cancelOne(num uint64, force bool) {
+	if u := n.units[num]; u != nil && u.task != nil && u.task.flags&wire.FlagActorCreate == 0 {
+		n.endTask(u.task, &sysError{Code: errs.ECANCELED, Message: n.describe(u.task) + " was cancelled"}, force)
 	}
 }

@@ -221,6 +221,7 @@ func (n *Node) workerForked(e *env, num uint64, pid int) {
 	if w == nil {
 		return
 	}
+	e.failures = 0
 	if e.starting--; e.starting == maxStarting-1 {
 		n.reschedule = true
 	}
@@ -252,6 +253,8 @@ func (n *Node) workerGone(w *worker) {
 		return
 	}
 	w.dead = true
+	n.anyBlocked -= w.nblocked
+	w.nblocked, w.waits = 0, nil
 	if w.env == nil {
 		n.serverGone(w)
 		return

@@ -96,6 +96,9 @@ type Pool struct {
 func newPool(total Resources, gpus []Amount, parent *Pool) *Pool {
 	p := &Pool{total: map[string]Amount{}, free: map[string]*Amount{}, gpus: gpus, parent: parent}
 	for name, a := range total {
+		if a == 0 && parent != nil {
+			continue // absent: the node need not even know the name
+		}
 		free := a
 		p.total[name], p.free[name] = a, &free
 	}

@@ -130,6 +130,11 @@ func ParseTemplate(raw []byte) (*Template, error) {
 			return nil, errs.New(errs.EINVAL, "template %q asks for %v %s to be placed; an amount cannot be negative", t.Name, a, name)
 		}
 	}
+	for name, a := range t.Resources {
+		if t.Kind == Actor && t.Placement != nil && a > t.Placement[name] {
+			return nil, errs.New(errs.EINVAL, "template %q is placed where %v %s are free and keeps %v; it cannot keep more than it was placed with", t.Name, t.Placement[name], name, a)
+		}
+	}
 	if len(t.BlobObject) != 0 && len(t.BlobObject) != 2 {
 		return nil, errs.New(errs.EINVAL, "template %q: blob_object has %d numbers instead of 2", t.Name, len(t.BlobObject))
 	}

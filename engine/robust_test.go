@@ -1,0 +1,154 @@
+package engine_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/raygo/raygo/engine"
+	"github.com/raygo/raygo/engine/client"
+	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/version"
+	"github.com/raygo/raygo/engine/wire"
+	"github.com/raygo/raygo/engine/worker"
+
+	"golang.org/x/sys/unix"
+)
+
+// Faults of processes and senseless frames: each ends what it concerns, with an error, and nothing else.
+
+type forkless struct{ *fakeTemplate }
+
+func (forkless) Fork(uint64) (*os.File, error) { return nil, errors.New("no more processes") }
+
+func TestWorkersThatCannotBeForked(t *testing.T) {
+	f := newFakes(t)
+	r := newRig(t, 4, func(o *engine.Options) {
+		o.Launch = func(c worker.Config, h worker.Handler) (engine.Template, error) {
+			f.forks.Add(1)
+			go h.Ready(nil, 1)
+			return forkless{&fakeTemplate{f, h}}, nil
+		}
+	})
+	fn := r.function("f")
+	for range 4 {
+		if _, err := r.get(r.submit(fn, "")); !errors.Is(err, errs.EWORKERDIED) || !strings.Contains(err.Error(), "no more processes") {
+			t.Error(err)
+		}
+	}
+	if k := f.forks.Load(); k != 3 {
+		t.Errorf("%d templates were started", k)
+	}
+}
+
+func TestAnswerThatMakesNoSense(t *testing.T) {
+	r := newRig(t, 1)
+	r.on("f", func(x *exec) { x.answer(wire.Value{Index: 1, Kind: wire.Arena, Len: 10}) }) // no space was made for it
+	if _, err := r.get(r.submit(r.function("f", "max_retries", 0), "")); !errors.Is(err, errs.EWORKERDIED) || !strings.Contains(err.Error(), "makes no sense") {
+		t.Error(err)
+	}
+	r.on("f", echo)
+	r.want(r.submit(r.function("f"), "x"), "x")
+}
+
+func TestGeneratorThatIsRetriedKnowsWhatWasTaken(t *testing.T) {
+	r := newRig(t, 1)
+	resumed := make(chan uint64, 100)
+	r.on("on_resume", func(x *exec) { resumed <- le.Uint64(x.Args) })
+	begun := make(chan *exec, 2)
+	r.on("gen", func(x *exec) { begun <- x })
+	end := r.submit(r.function("gen", "streaming", true, "max_retries", 2), "")
+	x := <-begun
+	for _, told := range []uint64{7, wire.Dropped} {
+		if err := r.c.Consumed(end.OID().Task, told); err != nil {
+			t.Fatal(err)
+		}
+		if k := <-resumed; k != told {
+			t.Error(k)
+		}
+		x.w.die(unix.WaitStatus(unix.SIGKILL))
+		x = <-begun
+		if k := <-resumed; k != told { // or it would wait for the consumer at an item that was taken long ago
+			t.Error(k)
+		}
+	}
+	x.answer(inlineValue(1, nil))
+}
+
+func TestActorKeepsNoMoreThanItWasPlacedWith(t *testing.T) {
+	r := newRig(t, 1)
+	c := r.driver(client.Hello{})
+	defer c.Close()
+	f, err := c.Define(map[string]any{"kind": "actor", "name": "A", "placement": map[string]int{"CPU": 10000}, "resources": map[string]int{"x": 10000}})
+	if err == nil {
+		_, err = f.SubmitRaw(0, nil, nil, nil)
+	}
+	if !errors.Is(err, errs.ECONNECTION) {
+		t.Error(err)
+	}
+}
+
+func TestBundleWithAnAmountOfNothing(t *testing.T) {
+	r := newRig(t, 1)
+	r.ask("pg.create", map[string]any{"pg": 1 << 40, "bundles": []map[string]int{{"CPU": 10000, "y": 0}}})
+	r.ask("pg.remove", map[string]any{"pg": 1 << 40})
+	r.ask("node.stats", nil)
+}
+
+// raw is a connection that sends what it likes.
+func raw(t *testing.T, n *engine.Node) *engine.Conn {
+	t.Helper()
+	c, err := n.Attach(pack(map[string]any{"version": version.Version, "role": "driver"}), func([]byte) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Detach)
+	return c
+}
+
+func TestParentsInACircle(t *testing.T) {
+	r := newRig(t, 2)
+	begun := make(chan *exec, 2)
+	r.on("f", func(x *exec) { begun <- x })
+	c := raw(t, r.n)
+	in := wire.AppendFrame(nil, wire.Template, 0, 1, pack(map[string]any{"kind": "function", "name": "f", "resources": map[string]int{"CPU": 10000}}))
+	in = wire.AppendSubmit(in, 1<<40|1, 0, wire.SubmitFrame{Template: 1, NReturns: 1, Parent: 1<<40 | 2})
+	in = wire.AppendSubmit(in, 1<<40|2, 0, wire.SubmitFrame{Template: 1, NReturns: 1, Parent: 1<<40 | 1})
+	if err := c.Input(in); err != nil {
+		t.Fatal(err)
+	}
+	x, y := <-begun, <-begun
+	if err := c.Input(wire.AppendFrame(nil, wire.Cancel, wire.FlagRecursive, x.id, nil)); err != nil {
+		t.Fatal(err)
+	}
+	x.answer()
+	y.answer()
+}
+
+func TestCreationThatIsACallAsWell(t *testing.T) {
+	r := newRig(t, 1)
+	c := raw(t, r.n)
+	in := wire.AppendFrame(nil, wire.Template, 0, 1, pack(map[string]any{"kind": "actor", "name": "A"}))
+	in = wire.AppendSubmit(in, 1<<40|1, wire.FlagActorCreate|wire.FlagActorCall, wire.SubmitFrame{Template: 1})
+	if err := c.Input(in); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Input(nil); !errors.Is(err, errs.ECONNECTION) {
+		t.Error(err)
+	}
+}
+
+func TestNameThatAWorkerTookIsFreeAfterItsDeath(t *testing.T) {
+	r := newRig(t, 1)
+	r.on("f", func(x *exec) {
+		x.w.out(wire.AppendFrame(nil, wire.Call, 0, 1, pack([]any{"actor.reserve", map[string]any{"name": "n", "namespace": "s", "actor": 1 << 40}})))
+		x.w.die(unix.WaitStatus(unix.SIGKILL))
+	})
+	if _, err := r.get(r.submit(r.function("f", "max_retries", 0), "")); !errors.Is(err, errs.EWORKERDIED) {
+		t.Error(err)
+	}
+	if got := r.ask("actor.reserve", map[string]any{"name": "n", "namespace": "s", "actor": 2 << 40}); got["exists"] != false {
+		t.Error(got)
+	}
+}
