@@ -218,7 +218,7 @@ func (s *cycleSearch) starved(t *taskState) bool {
 func (s *cycleSearch) behind(t *taskState) bool {
 	a := t.actor
 	if a.State != actor.Alive || a.worker == nil {
-		return false
+		return a.State != actor.Dead && a.creation != nil && s.stuck(a.creation) // its constructor may wait
 	}
 	box := a.Box(t.t.Group)
 	busy := 0

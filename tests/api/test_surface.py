@@ -259,3 +259,48 @@ def test_an_actor_whose_argument_failed_tells_that_error() -> None:
 def test_more_memory_than_can_be_counted_is_refused() -> None:
     with pytest.raises(ValueError, match="memory"):
         leaf.options(memory=1 << 60)
+
+
+@raygo.remote
+class Builder:
+    """Its constructor waits for an actor that waits for it."""
+
+    def __init__(self, other: Any) -> None:
+        self.value = raygo.get(other.one.remote())
+
+    def one(self) -> int:
+        return self.value  # type: ignore[no-any-return]
+
+
+@raygo.remote
+class Maker:
+    def make(self, me: Any) -> int:
+        return raygo.get(Builder.remote(me).one.remote())  # type: ignore[no-any-return]
+
+    def one(self) -> int:
+        return 1
+
+
+def test_a_constructor_in_a_cycle_is_reported() -> None:
+    maker = Maker.remote()
+    with pytest.raises((DeadlockError, ActorDiedError), match="part of a cycle"):
+        raygo.get(maker.make.remote(maker), timeout=20)
+
+
+def test_what_was_done_before_a_crash_is_not_lost() -> None:
+    @raygo.remote
+    class Worker:
+        def work(self) -> int:
+            time.sleep(0.002)
+            return 1
+
+        def crash(self) -> None:
+            import os
+
+            os._exit(1)
+
+    for _ in range(5):
+        actor = Worker.remote()
+        done = [actor.work.remote() for _ in range(5)]
+        actor.crash.remote()
+        assert raygo.get(done, timeout=20) == [1] * 5

@@ -175,6 +175,9 @@ static void run_slow(struct rb_runner *r, rg_task *t, struct rb_tmpl *m, int64_t
   rb_finish(r);
 }
 
+/* A task that took this long has its answer sent alone: a write is cheap beside it, and the next task may bring the process down. */
+#define ALONE_NS 100000
+
 static void run_fast(struct rb_runner *r, rg_task *t, struct rb_tmpl *m, int64_t started, rg_task **next) {
   PyObject *args = NULL, *kwargs = NULL, *out = NULL;
   struct rb_ser s;
@@ -188,6 +191,7 @@ static void run_fast(struct rb_runner *r, rg_task *t, struct rb_tmpl *m, int64_t
   if (RB_LIKELY(ok)) {
     rg_client *c = W.ses->c;
     bool more = next ? (*next = rg_task_try(c)) != NULL : __atomic_load_n(&c->ntask, __ATOMIC_RELAXED) > 0;
+    more = more && rb_now() - started < ALONE_NS;
     ok = rb_send_ser(t, RG_R_OK, &s, 1, false, started, more) == 0;
     rb_ser_end(&s);
   }
