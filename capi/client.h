@@ -71,6 +71,8 @@ struct rg_task {                 /* one RG_EXEC; free with rg_task_free */
   struct rg_arg *top;            /* x.ntop of them */
   const uint8_t *args, *context; /* x.args_len, x.context_len bytes */
   void *user;                    /* free for the binding */
+  _Atomic uint64_t taken;        /* a generator's: the latest RESUME, which may come before the task has begun; look after resume is listened to */
+  rg_task *gen_next;             /* mu */
   uint8_t frame[];
 };
 

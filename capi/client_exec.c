@@ -28,6 +28,21 @@ static size_t put_value(uint8_t *at, const struct rg_out *o) {
   return n;
 }
 
+/* A submit that did not leave: no value will come to take the call off its counter. */
+static void unsubmit(rg_client *c, rg_slot **returns, uint32_t n) {
+  if (n) {
+    pthread_mutex_lock(&c->mu);
+    rg_counter *k = returns[0]->counter;
+    returns[0]->counter = NULL;
+    pthread_mutex_unlock(&c->mu);
+    if (k) {
+      atomic_fetch_sub(&k->n, 1);
+      rg_counter_decref(k);
+    }
+  }
+  for (uint32_t i = 0; i < n; i++) rg_slot_decref(c, returns[i]);
+}
+
 int rg_submit(rg_client *c, uint64_t task, uint16_t flags, const struct rg_submit *s, const struct rg_oid *top, const struct rg_oid *nested,
               const void *args, rg_counter *counter, rg_slot **returns) {
   if (rg_dead(c)) return rg_dead_code(c);
@@ -38,7 +53,7 @@ int rg_submit(rg_client *c, uint64_t task, uint16_t flags, const struct rg_submi
   for (uint32_t i = 0; i < n; i++) {
     rg_slot *slot = rg_slot_new(c, task, first + i, 1);
     if (!slot) {
-      while (i) rg_slot_decref(c, returns[--i]);
+      unsubmit(c, returns, i);
       return E_NOMEM;
     }
     if (counter && i == 0) {
@@ -59,8 +74,7 @@ int rg_submit(rg_client *c, uint64_t task, uint16_t flags, const struct rg_submi
     put_bytes(p, args, s->args_len);
     r = rg_out_end(c, sizeof(struct rg_hdr) + RG_PAD8(len), true);
   }
-  if (r)
-    for (uint32_t i = 0; i < n; i++) rg_slot_decref(c, returns[i]);
+  if (r) unsubmit(c, returns, n);
   return r;
 }
 
@@ -216,13 +230,24 @@ void rg_client_pumped(rg_client *c, int on) {
   pthread_mutex_unlock(&c->mu);
 }
 
-void rg_task_free(rg_client *c, rg_task *t) {
-  (void)c;
-  if (!t) return;
+void rg_task_drop(rg_client *c, rg_task *t) {
+  for (rg_task **at = t->flags & RG_F_STREAMING ? &c->gens : NULL; at && *at; at = &(*at)->gen_next)
+    if (*at == t) {
+      *at = t->gen_next;
+      break;
+    }
   for (uint32_t i = 0; t->top && i < t->x.ntop; i++)
     if (t->top[i].pin) rg_pin_decref(t->top[i].pin);
   free(t->top);
   free(t);
+}
+
+void rg_task_free(rg_client *c, rg_task *t) {
+  if (!t) return;
+  bool listed = t->flags & RG_F_STREAMING;
+  if (listed) pthread_mutex_lock(&c->mu);
+  rg_task_drop(c, t);
+  if (listed) pthread_mutex_unlock(&c->mu);
 }
 
 int rg_result(rg_client *c, uint64_t task, uint32_t attempt, uint32_t status, uint64_t exec_ns, const struct rg_out *v, uint32_t n, int more) {

@@ -91,6 +91,7 @@ struct rg_client {
 
   rg_task *task_head, *task_tail; /* mu */
   size_t ntask;
+  rg_task *gens;                  /* mu: generators from RG_EXEC until they are freed */
   bool exiting;
   rg_waiter *task_waiter;         /* mu: the thread in rg_task_next */
   struct rg_log *log_head, *log_tail;
@@ -141,6 +142,9 @@ void rg_user_done(rg_client *c);
 
 /* client_wait.c */
 int rg_create_space(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns, rg_check_fn check, void *arg, uint64_t *offset, char **message);
+
+/* client_exec.c */
+void rg_task_drop(rg_client *c, rg_task *t);              /* mu held: rg_task_free */
 
 /* client_refs.c */
 rg_slot *rg_slot_find(rg_client *c, struct rg_oid oid);   /* mu */

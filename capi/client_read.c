@@ -175,9 +175,13 @@ static int on_exec(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
   else c->task_head = t;
   c->task_tail = t;
   c->ntask++;
+  if (t->flags & RG_F_STREAMING) {
+    t->gen_next = c->gens;
+    c->gens = t;
+  }
   return 0;
 bad:
-  rg_task_free(c, t);
+  rg_task_drop(c, t);
   return E_CONNECTION;
 }
 
@@ -186,7 +190,7 @@ static void give_back(rg_client *c) {   /* mu: tasks that have not begun */
   for (rg_task *t = c->task_head, *next; t; t = next) {
     next = t->next;
     rg_vec_add(&v, &t->id, sizeof t->id);
-    rg_task_free(c, t);
+    rg_task_drop(c, t);
   }
   c->task_head = c->task_tail = NULL;
   c->ntask = 0;
@@ -204,7 +208,7 @@ static bool cancel_queued(rg_client *c, uint64_t id) {   /* mu */
     c->ntask--;
     struct rg_result r = {RG_R_CANCELED, 0, 0, t->x.attempt, 0};
     rg_defer(c, RG_RESULT, 0, id, &r, sizeof r);
-    rg_task_free(c, t);
+    rg_task_drop(c, t);
     return true;
   }
   return false;
@@ -249,6 +253,8 @@ static int dispatch_one(rg_client *c, const struct rg_hdr *h, const uint8_t *p) 
     uint64_t n;
     if (h->len < sizeof n) return E_CONNECTION;
     memcpy(&n, p, sizeof n);
+    for (rg_task *t = c->gens; t; t = t->gen_next)
+      if (t->id == h->id && n > atomic_load(&t->taken)) atomic_store(&t->taken, n);
     if (c->cb.resume) CALLBACK(c, c->cb.resume(c->cb.arg, h->id, n));
     return 0;
   }

@@ -42,7 +42,7 @@ static int announce_wait(rg_client *c, uint64_t task, uint16_t flags, const stru
       c->task_head = next;
       if (!next) c->task_tail = NULL;
       c->ntask--;
-      rg_task_free(c, t);
+      rg_task_drop(c, t);
     }
     pthread_mutex_unlock(&c->mu);
     if (back.n) {

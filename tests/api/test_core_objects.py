@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
+import signal
 import threading
 from typing import Any
 
@@ -117,6 +119,54 @@ def test_async_generators() -> None:
     assert asyncio.run(main()) == [0, 1, 2, 3]
     with pytest.raises(TypeError, match="ObjectRefGenerator is not supported"):
         pickle.dumps(count.remote(1))
+
+
+def test_generators_that_are_dropped_before_they_begin_stop() -> None:
+    @raygo.remote
+    class Busy:
+        def wait_for(self, refs: list[Any]) -> None:
+            raygo.get(refs[0])
+
+        def endless(self) -> Any:
+            while True:
+                yield None
+
+        def ping(self) -> str:
+            return "pong"
+
+    @raygo.remote(num_cpus=0)
+    class Gate:
+        def __init__(self) -> None:
+            self.opened = threading.Event()
+
+        def open(self) -> None:
+            self.opened.set()
+
+        def passed(self) -> None:
+            self.opened.wait(30)
+
+    gate = Gate.options(max_concurrency=2).remote()
+    busy = Busy.remote()
+    waiting = busy.wait_for.remote([gate.passed.remote()])
+    items = busy.endless.options(num_returns="streaming").remote()
+    del items  # it stands behind the other call
+    raygo.get([gate.open.remote(), waiting], timeout=30)
+    assert raygo.get(busy.ping.remote(), timeout=30) == "pong"
+
+
+def test_generators_that_are_retried_go_on_where_their_consumer_is() -> None:
+    @raygo.remote(num_returns="streaming", max_retries=2, _generator_backpressure_num_objects=3)
+    def count(n: int) -> Any:
+        for i in range(n):
+            yield i, os.getpid()
+
+    seen = []
+    for ref in count.remote(12):
+        number, pid = raygo.get(ref, timeout=30)
+        seen.append(number)
+        if number == 7 and seen.count(7) == 1:
+            os.kill(pid, signal.SIGKILL)
+    assert seen == list(range(12))
 
 
 def test_references_inside_values_and_functions() -> None:

@@ -132,6 +132,11 @@ static void embedded(void) {
   pthread_cond_signal(&eng.cv);
   pthread_mutex_unlock(&eng.mu);
   pthread_join(e, NULL);
+  rg_counter *k = calloc(1, sizeof *k);   /* a call that cannot leave is no pending call */
+  atomic_store(&k->refs, 1);
+  assert(rg_submit(c, rg_next_number(c), 0, &(struct rg_submit){.nreturns = 1, .args_len = RG_MAX_FRAME}, NULL, NULL, NULL, k, late) == 1);
+  assert(atomic_load(&k->n) == 0 && atomic_load(&k->refs) == 1);
+  rg_counter_decref(k);
   assert(rg_submit(c, rg_next_number(c), 0, &b, NULL, NULL, NULL, NULL, late) == 0);
   assert(rg_wait(c, late, 1, 1, 0, now() + 20000000, NULL, NULL, NULL, NULL) == 2);
   assert(rg_wait(c, late, 1, 1, 0, 0, NULL, NULL, NULL, NULL) == 2);
@@ -206,10 +211,36 @@ static void over_socket(void) {
   printf("%llu tasks over the socket\n", (unsigned long long)sent);
 }
 
+/* What a generator's consumer has taken may be told before the generator begins, and must not be lost. */
+static void resumed_early(void) {
+  assert(socketpair(AF_UNIX, SOCK_STREAM, 0, sock) == 0);
+  struct rg_hdr w = {0, RG_WELCOME, 0, 0};
+  raw(&w, sizeof w);
+  rg_client *c = rg_client_new(NULL);
+  assert(rg_client_adopt(c, sock[1], -1, 1000000000) == 0);
+  for (uint64_t id = 1; id <= 3; id++) {
+    struct { struct rg_hdr h; struct rg_exec x; } f = {{sizeof f.x, RG_EXEC, RG_F_STREAMING, id}, {.nreturns = 1}};
+    raw(&f, sizeof f);
+  }
+  struct { struct rg_hdr h; uint64_t n; } told[] = {{{8, RG_RESUME, 0, 2}, 5}, {{8, RG_RESUME, 0, 1}, UINT64_MAX}, {{8, RG_RESUME, 0, 2}, 4}, {{8, RG_RESUME, 0, 9}, 1}};
+  raw(told, sizeof told);
+  int status;
+  rg_task *t[3];
+  for (int i = 0; i < 3; i++) assert((t[i] = rg_task_next(c, -1, NULL, NULL, &status)));
+  while (rg_pump(c) < 0 || atomic_load(&t[1]->taken) < 5) usleep(1000);
+  assert(atomic_load(&t[0]->taken) == UINT64_MAX && atomic_load(&t[1]->taken) == 5 && atomic_load(&t[2]->taken) == 0);
+  for (int i = 0; i < 3; i++) rg_task_free(c, t[i]);
+  raw(told, sizeof told);   /* to nobody */
+  rg_pump(c);
+  rg_client_close(c);
+  close(sock[0]);
+}
+
 int main(void) {
   alarm(100);
   embedded();
   over_socket();
+  resumed_early();
   puts("ok");
   return 0;
 }

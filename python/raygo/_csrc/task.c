@@ -241,6 +241,7 @@ static PyObject *task_generate(PyObject *self, PyObject *unused) {
     pthread_mutex_lock(&W.mu);
     k->gen.next = W.gens;
     W.gens = &k->gen;
+    k->gen.taken = atomic_load(&k->t->taken);   /* what came while it was queued */
     pthread_mutex_unlock(&W.mu);
   }
   Py_RETURN_NONE;
