@@ -35,6 +35,7 @@ func (n *Node) blocked(p *peer, num uint64, oids wire.OIDs, flags uint16) {
 	}
 	if w.waits[num] == nil {
 		w.nblocked++
+		n.refetch = len(n.fetches) > 0
 		n.anyBlocked++
 	}
 	w.waits[num] = k

@@ -47,6 +47,10 @@ type Node struct {
 	readying bool
 	children int // tasks that tasks have started and that have not ended
 
+	fetches   []fetch // sent tasks whose arguments are to be brought back from disk, one after another
+	fetchBusy bool    // the store is at it for one
+	refetch   bool    // something changed that may make room for one
+
 	peers      map[uint32]*peer
 	dirty      []*peer // have frames to be sent
 	lastPeer   uint32
@@ -225,6 +229,10 @@ func (n *Node) settle(captured bool) {
 	}
 	if n.reschedule {
 		n.dispatch()
+	}
+	if n.refetch {
+		n.refetch = false
+		n.nextFetch()
 	}
 	n.flushAll(captured)
 }

@@ -20,7 +20,7 @@ func (n *Node) explain(oids []wire.OID) string {
 	more := 0
 	for _, oid := range oids {
 		o := n.find(oid)
-		if o != nil && o.state != pending {
+		if o != nil && o.state != pending && (o.state != inArena || o.entry.InArena()) {
 			continue
 		}
 		if len(lines) == explainedObjects {
@@ -40,6 +40,9 @@ func (n *Node) explainObject(oid wire.OID, o *object, depth int) string {
 	switch {
 	case u == nil || o == nil && u.task == nil:
 		return fmt.Sprintf("object %s was freed", n.objectHex(oid))
+	case o != nil && o.state == inArena:
+		return fmt.Sprintf("object %s is on disk and waits for room in the object store: it has %d bytes, and %d of %d are pinned by running tasks and by values that are held",
+			n.objectHex(oid), o.entry.Size(), n.store.PinnedBytes(), n.store.Capacity())
 	case u.task != nil:
 		return n.explainTask(u.task, depth)
 	}
@@ -67,6 +70,10 @@ func (n *Node) explainTask(t *taskState, depth int) string {
 			}
 		}
 		return who + " waits for its arguments"
+	case t.w != nil && t.fetching > 0:
+		all, _ := argumentSizes(t)
+		return fmt.Sprintf("%s waits for room in the object store to bring its arguments back from disk (%d bytes; running tasks and held values pin %d of %d)",
+			who, all, n.store.PinnedBytes(), n.store.Capacity())
 	case t.w != nil && t == t.w.first || t.w != nil && t.state == task.Running && t.actor == nil:
 		text := fmt.Sprintf("%s has been running for %.1f s in process %d", who, (n.now - t.started).Seconds(), t.w.pid)
 		if k := t.w.waits[t.id]; k != nil && len(k.oids) > 0 {

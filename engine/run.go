@@ -155,6 +155,7 @@ func (n *Node) result(p *peer, num uint64, r *wire.ResultFrame) error {
 		return n.discardResult(p, num, r)
 	}
 	p.flying--
+	n.refetch = len(n.fetches) > 0
 	w.progress = n.now
 	if t.actor == nil || t.flags&wire.FlagActorCreate == 0 {
 		t.t.mean.Add(r.ExecNS)

@@ -156,6 +156,7 @@ func (n *Node) unpin(p *peer, oid wire.OID) {
 	k.n--
 	n.store.Unpin(k.entry)
 	if k.n == 0 {
+		n.refetch = len(n.fetches) > 0
 		delete(p.pins, oid)
 	}
 }
@@ -167,4 +168,5 @@ func (n *Node) dropPins(p *peer) {
 		}
 	}
 	p.pins = nil
+	n.refetch = len(n.fetches) > 0
 }

@@ -52,6 +52,9 @@ func (e *Entry) Sealed() bool { return e.state != creating }
 // InArena tells whether the object is in memory now.
 func (e *Entry) InArena() bool { return e.state == creating || e.state == resident }
 
+// Pinned tells whether anybody keeps the object in place.
+func (e *Entry) Pinned() bool { return e.pins > 0 }
+
 // Label is the name given to Create.
 func (e *Entry) Label() string { return e.label }
 

@@ -322,7 +322,7 @@ func (s *Store) giveUp(r *request) {
 	}
 	var err error
 	if s.diskErr != nil && s.idle.first != nil {
-		err = fmt.Errorf("no room for %s, %s, in the object store of %s: %w", r.label, exactly(r.size), mib(s.opts.Capacity), s.diskErr)
+		err = fmt.Errorf("no room for %s, %s, in the object store of %s: %w. Free space on that disk, name another one (object_spilling_directory), or let go of references that are no longer needed", r.label, exactly(r.size), mib(s.opts.Capacity), s.diskErr)
 	} else {
 		err = fmt.Errorf("%w: no room for %s, %s, in %s after %.3g s: %s. Let go of references that are no longer needed, or give the store more memory (object_store_memory)",
 			ErrFull, r.label, exactly(r.size), mib(s.opts.Capacity), time.Since(r.since).Seconds(), s.holdings())

@@ -123,6 +123,9 @@ func (s *Store) File() *os.File { return s.mem.file }
 // Capacity is the arena's size in bytes.
 func (s *Store) Capacity() int64 { return s.opts.Capacity }
 
+// PinnedBytes is how much of the arena cannot be moved because of pins.
+func (s *Store) PinnedBytes() int64 { return s.pinned }
+
 // Stats takes a snapshot.
 func (s *Store) Stats() Stats {
 	st := Stats{

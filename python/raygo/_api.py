@@ -127,21 +127,26 @@ def _check_get(refs: Any) -> tuple[Any, Callable[[Any, float | None], Any]]:
 
 
 def _pending(refs: Any) -> list[list[int]]:
-    return [[ref._task, ref._index] for ref in (refs if isinstance(refs, list) else [refs]) if not _binding.is_ready(ref)]
+    return [[ref._task, ref._index] for ref in _listed(refs) if not _binding.is_ready(ref)]
+
+
+def _listed(refs: Any) -> list[ObjectRef]:
+    return refs if isinstance(refs, list) else [refs]
 
 
 def _explain(refs: Any) -> str:
     """The engine's account of what a wait for these waits for."""
     from raygo._calls import call
 
-    waiting = _pending(refs)
-    return str(call("explain", {"objects": waiting[:20]}, 5.0)) if waiting else "the values came in the meantime"
+    # What is there may still wait for room to be brought back from disk.
+    waiting = _pending(refs)[:20] or [[ref._task, ref._index] for ref in _listed(refs)]
+    return str(call("explain", {"objects": waiting}, 5.0)) or "the values came in the meantime"
 
 
 def _timed_out(refs: Any, timeout: float | None) -> BaseException:
     from raygo.exceptions import GetTimeoutError
 
-    count = len(refs) if isinstance(refs, list) else 1
+    count = len(_listed(refs))
     missing = len(_pending(refs))
     text = f"Get timed out: some object(s) not ready. After {timeout} s {missing} of {count} object(s) were not there"
     try:
@@ -253,7 +258,7 @@ def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) ->
 
         if call("task.is_call", {"task": ray_waitable._task}):
             raise ValueError("force=True is not supported for actor tasks. Cancel it without force, or end the actor with ray.kill().")
-    _binding.cancel(ray_waitable._task, force, recursive)
+    _binding.cancel(ray_waitable, force, recursive)
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
@@ -270,7 +275,7 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
 
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"ray.kill() only supported for actors. For tasks, try ray.cancel(). Got: {type(actor)}.")
-    _binding.kill(actor._raygo_ref._task, no_restart)
+    _binding.kill(actor._raygo_ref, no_restart)
 
 
 # ---- actors

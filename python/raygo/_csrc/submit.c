@@ -79,16 +79,20 @@ static PyObject *template_(PyObject *self, PyObject *map) {
   return r ? rb_raise(r, NULL) : PyLong_FromUnsignedLongLong(n);
 }
 
-static int actor_number(PyObject *actor, uint64_t *number) {
-  *number = 0;
-  if (!actor || actor == Py_None) return 0;
-  if (!rb_is_ref(actor)) {
-    PyErr_Format(PyExc_TypeError, "actor is the actor's ObjectRef, not a %R", (PyObject *)Py_TYPE(actor));
+/* The number in a reference.  The next session gives the same numbers to others, so a reference from before is refused. */
+static int number_of(PyObject *ref, uint64_t *number) {
+  if (!rb_is_ref(ref)) {
+    PyErr_Format(PyExc_TypeError, "an ObjectRef is needed here, not a %R", (PyObject *)Py_TYPE(ref));
     return -1;
   }
-  if (rb_ref_usable((rb_ref *)actor, rb_ses)) return -1;
-  *number = ((rb_ref *)actor)->slot->oid.task;
+  if (rb_ref_usable((rb_ref *)ref, rb_ses)) return -1;
+  *number = ((rb_ref *)ref)->slot->oid.task;
   return 0;
+}
+
+static int actor_number(PyObject *actor, uint64_t *number) {
+  *number = 0;
+  return !actor || actor == Py_None ? 0 : number_of(actor, number);
 }
 
 static PyObject *submit(PyObject *self, PyObject *args, PyObject *kw) {
@@ -109,10 +113,12 @@ static PyObject *submit(PyObject *self, PyObject *args, PyObject *kw) {
 
 static PyObject *cancel(PyObject *self, PyObject *args) {
   (void)self;
-  unsigned long long task;
+  PyObject *ref;
+  uint64_t task;
   int force, recursive;
-  if (!PyArg_ParseTuple(args, "Kpp", &task, &force, &recursive)) return NULL;
+  if (!PyArg_ParseTuple(args, "Opp", &ref, &force, &recursive)) return NULL;
   struct rb_session *s = rb_need();
+  if (s && number_of(ref, &task)) return NULL;
   int r = s ? rg_cancel(s->c, task, force, recursive) : 0;
   if (!s || r) return s ? rb_raise(r, NULL) : NULL;
   Py_RETURN_NONE;
@@ -120,10 +126,12 @@ static PyObject *cancel(PyObject *self, PyObject *args) {
 
 static PyObject *kill_(PyObject *self, PyObject *args) {
   (void)self;
-  unsigned long long actor;
+  PyObject *ref;
+  uint64_t actor;
   int no_restart;
-  if (!PyArg_ParseTuple(args, "Kp", &actor, &no_restart)) return NULL;
+  if (!PyArg_ParseTuple(args, "Op", &ref, &no_restart)) return NULL;
   struct rb_session *s = rb_need();
+  if (s && number_of(ref, &actor)) return NULL;
   int r = s ? rg_kill(s->c, actor, no_restart) : 0;
   if (!s || r) return s ? rb_raise(r, NULL) : NULL;
   Py_RETURN_NONE;
