@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -60,6 +61,42 @@ func TestStartCleansUpWhenItFails(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := Start(Options{Resources: map[string]float64{"CPU": 1}, TempDir: dir}); !errors.Is(err, errs.EINVAL) {
+		t.Error(err)
+	}
+}
+
+// TestPanicLeavesNoReaderBehind: a reader may wait for frames of its own that a broken engine will never look at.
+func TestPanicLeavesNoReaderBehind(t *testing.T) {
+	n, err := Start(Options{Version: version.Version, ObjectStoreMemory: 1 << 20, TempDir: t.TempDir(), Listen: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("unix", n.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	go func() {
+		b := wire.AppendFrame(nil, wire.Hello, 0, 0, pack(map[string]any{"version": version.Version, "role": roleClient}))
+		for err := error(nil); err == nil; _, err = c.Write(b) {
+			b = wire.AppendFrame(b[:0], wire.Unpin, 0, 0, make([]byte, 32<<10))
+		}
+	}()
+	for accepted := false; !accepted; {
+		n.call(func() { accepted = len(n.peers) > 0 })
+	}
+	panicked := make(chan struct{})
+	go n.strand.post(func() {
+		defer close(panicked)
+		for _, p := range n.peers {
+			for len(p.tokens) < readAhead {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		panic("a fault made by a test")
+	})
+	<-panicked
+	if err := n.Stop(2 * time.Second); err != nil {
 		t.Error(err)
 	}
 }

@@ -202,19 +202,22 @@ func (n *Node) Socket() string { return n.session.SocketPath }
 
 // runStep is what the strand runs.
 func (n *Node) runStep(st step) {
-	if n.strand.broken.Load() {
-		return
+	if !n.strand.broken.Load() {
+		n.guarded(st)
 	}
+	if st.buf != nil { // also in a broken engine, or the reader would never end
+		st.buf.give()
+		<-st.p.tokens
+	}
+}
+
+func (n *Node) guarded(st step) {
 	defer n.guard()
 	n.now = time.Since(n.epoch)
 	if st.fn != nil {
 		st.fn()
-		return
-	}
-	n.frames(st.p, st.in)
-	if st.buf != nil {
-		st.buf.give()
-		<-st.p.tokens
+	} else {
+		n.frames(st.p, st.in)
 	}
 }
 

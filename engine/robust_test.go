@@ -2,8 +2,11 @@ package engine_test
 
 import (
 	"errors"
+	"io"
+	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/raygo/raygo/engine"
@@ -151,4 +154,44 @@ func TestNameThatAWorkerTookIsFreeAfterItsDeath(t *testing.T) {
 	if got := r.ask("actor.reserve", map[string]any{"name": "n", "namespace": "s", "actor": 2 << 40}); got["exists"] != false {
 		t.Error(got)
 	}
+}
+
+// TestDescriptorOfAProcessThatLeftMuchUnread: whoever goes while a goroutine writes to it leaves the descriptor to that.
+func TestDescriptorOfAProcessThatLeftMuchUnread(t *testing.T) {
+	var mu sync.Mutex
+	open := map[int]bool{}
+	r := newRig(t, 1, func(o *engine.Options) {
+		o.Listen = true
+		o.RegisterFD = func(fd int, on bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			if on {
+				open[fd] = true
+			} else {
+				delete(open, fd)
+			}
+		}
+	})
+	count := func() int { mu.Lock(); defer mu.Unlock(); return len(open) }
+	before := count()
+	var x any
+	if err := r.c.Call(ctx(t), "kv.put", map[string]any{"ns": "", "key": []byte("k"), "value": make([]byte, 8<<20)}, &x); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		c, err := net.Dial("unix", r.n.Socket())
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := wire.AppendFrame(nil, wire.Hello, 0, 0, pack(map[string]any{"version": version.Version, "role": "client"}))
+		in = wire.AppendFrame(in, wire.Call, 0, 1, pack([]any{"kv.get", map[string]any{"ns": "", "key": []byte("k")}}))
+		if _, err := c.Write(in); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 4096)); err != nil { // more is on its way than the socket takes
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	eventually(t, "all descriptors are closed", func() bool { return count() == before })
 }

@@ -116,9 +116,13 @@ func (s *strand) drain(done int, captured bool) {
 			s.mu.Unlock()
 			return
 		}
+		// Under the lock, so that serve, which looks a last time after close, finds it. Never full: only the holder sends, and it holds no longer.
+		handOver := captured && done >= captureLimit && !s.mu.closed
+		if handOver {
+			s.takeOver <- struct{}{}
+		}
 		s.mu.Unlock()
-		if captured && done >= captureLimit {
-			s.takeOver <- struct{}{} // never full: only the holder sends, and it holds no longer
+		if handOver {
 			return
 		}
 	}

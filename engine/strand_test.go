@@ -67,3 +67,31 @@ func BenchmarkStrand(b *testing.B) {
 		s.do(step{}, nil, true)
 	}
 }
+
+// TestStrandClosedUnderACapturedThread: a thread of the user's that has run its share hands over, unless nobody is there any more to take over.
+func TestStrandClosedUnderACapturedThread(t *testing.T) {
+	for range 200 {
+		ran := 0
+		s := newStrand(func(st step) { st.fn() }, func(bool) {})
+		served := make(chan struct{})
+		go func() { s.serve(); close(served) }()
+		s.do(step{fn: func() {
+			for i := range 2 * captureLimit {
+				s.post(func() {
+					ran++
+					if i == captureLimit {
+						s.post(func() { ran++ }) // so that a round is left when the share is used up
+						go s.close()
+					}
+				})
+			}
+		}}, nil, true)
+		<-served
+		s.mu.Lock()
+		held, left := s.mu.held, len(s.mu.queue)
+		s.mu.Unlock()
+		if held || left > 0 || ran != 2*captureLimit+1 {
+			t.Fatalf("held %v, %d steps are left, %d ran", held, left, ran)
+		}
+	}
+}
