@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 )
 
 func TestOrderPerCaller(t *testing.T) {
@@ -70,60 +71,118 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestAgainstNaiveTwin runs random calls through a mailbox and through a plain list in which a call may go when no earlier one of its caller waits.
+// TestAgainstNaiveTwin runs random calls through a mailbox and through a plain list in which a call may go when its arguments are there and, in an ordered
+// one, no earlier call of its caller waits.
 func TestAgainstNaiveTwin(t *testing.T) {
+	for seed := range uint64(400) {
+		againstTwin(t, seed, seed%2 == 0)
+	}
+}
+
+func againstTwin(t *testing.T, seed uint64, ordered bool) {
 	type entry struct {
 		c      *Call
 		caller uint64
 		ready  bool
 	}
-	for seed := range uint64(200) {
-		rng := rand.New(rand.NewPCG(seed, 2))
-		m := NewMailbox(1, true)
-		var twin []entry
-		for step := range 400 {
-			switch rng.IntN(4) {
-			case 0, 1:
-				e := entry{&Call{Value: step}, rng.Uint64N(3), rng.IntN(2) == 0}
-				m.Add(e.c, e.caller, e.ready)
-				twin = append(twin, e)
-			case 2:
-				if len(twin) > 0 {
-					i := rng.IntN(len(twin))
-					twin[i].ready = true
-					m.ArgsReady(twin[i].c)
-				}
-			case 3:
-				if len(twin) > 0 && rng.IntN(3) == 0 {
-					i := rng.IntN(len(twin))
-					if !m.Remove(twin[i].c) {
-						t.Fatal("it waits")
-					}
-					twin = slices.Delete(twin, i, i+1)
-					continue
-				}
-				want := -1
-				blocked := map[uint64]bool{}
-				for i, e := range twin {
-					if e.ready && !blocked[e.caller] {
-						want = i
-						break
-					}
-					blocked[e.caller] = true
-				}
-				got := m.Take()
-				if (got == nil) != (want < 0) || (got != nil && got != twin[want].c) {
-					t.Fatalf("seed %d step %d: took %v, the twin index %d", seed, step, got, want)
-				}
-				if got != nil {
-					m.Done(got)
-					twin = slices.Delete(twin, want, want+1)
-				}
+	rng := rand.New(rand.NewPCG(seed, 2))
+	m := NewMailbox(1, ordered)
+	var twin, flying []entry
+	for step := range 400 {
+		switch rng.IntN(5) {
+		case 0, 1:
+			e := entry{&Call{Value: step}, rng.Uint64N(3), rng.IntN(2) == 0}
+			m.Add(e.c, e.caller, e.ready)
+			twin = append(twin, e)
+		case 2:
+			if len(twin) > 0 {
+				i := rng.IntN(len(twin))
+				twin[i].ready = true
+				m.ArgsReady(twin[i].c)
 			}
-			if m.Len() != len(twin) {
-				t.Fatalf("seed %d step %d: %d wait, the twin has %d", seed, step, m.Len(), len(twin))
+		case 3:
+			if len(twin) > 0 && rng.IntN(3) == 0 {
+				i := rng.IntN(len(twin))
+				if !m.Remove(twin[i].c) {
+					t.Fatal("it waits")
+				}
+				twin = slices.Delete(twin, i, i+1)
+				break
+			}
+			want := -1
+			blocked := map[uint64]bool{}
+			for i, e := range twin {
+				if e.ready && !(ordered && blocked[e.caller]) {
+					want = i
+					break
+				}
+				blocked[e.caller] = true
+			}
+			got := m.Take()
+			if (got == nil) != (want < 0) || (got != nil && got != twin[want].c) {
+				t.Fatalf("seed %d step %d: took %v, the twin index %d", seed, step, got, want)
+			}
+			if got != nil {
+				flying = append(flying, twin[want])
+				twin = slices.Delete(twin, want, want+1)
+			}
+		case 4: // one ends, or some are to run again
+			if len(flying) > 0 && rng.IntN(4) > 0 {
+				i := rng.IntN(len(flying))
+				m.Done(flying[i].c)
+				flying = slices.Delete(flying, i, i+1)
+			} else {
+				k := rng.IntN(len(flying) + 1)
+				for _, e := range flying[:k] {
+					m.PutBack(e.c)
+				}
+				twin = append(twin, flying[:k]...)
+				flying = slices.Delete(flying, 0, k)
+				slices.SortFunc(twin, func(a, b entry) int { return int(a.c.seq) - int(b.c.seq) })
 			}
 		}
+		if m.Len() != len(twin) || m.Flying() != len(flying) {
+			t.Fatalf("seed %d step %d: %d wait and %d fly, the twin has %d and %d", seed, step, m.Len(), m.Flying(), len(twin), len(flying))
+		}
+	}
+}
+
+// TestManyCallsTakeNoLongerEach: what was at the worker comes back before a long queue, a caller's lane opens beside another's calls, and arguments come
+// in any order; none of it may walk through the queue for each call.
+func TestManyCallsTakeNoLongerEach(t *testing.T) {
+	const many = 200_000
+	begin := time.Now()
+	m := NewMailbox(1, true)
+	calls := make([]Call, 2*many)
+	for i := range many {
+		m.Add(&calls[i], 1, true)
+	}
+	for range 20 {
+		for m.Take() != nil {
+		}
+		for i := range m.Window {
+			m.PutBack(&calls[i])
+		}
+	}
+	m = NewMailbox(1, true)
+	for i := range calls {
+		calls[i] = Call{}
+		m.Add(&calls[i], uint64(i%2), i != 0)
+	}
+	m.ArgsReady(&calls[0])
+	if m.Take() != &calls[0] || m.Take() != &calls[1] {
+		t.Error("the callers take turns")
+	}
+	m = NewMailbox(1, false)
+	for i := range calls {
+		calls[i] = Call{}
+		m.Add(&calls[i], 1, false)
+	}
+	for i := range calls {
+		m.ArgsReady(&calls[i])
+	}
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Errorf("it took %v", d)
 	}
 }
 

@@ -27,10 +27,19 @@ type list struct {
 	n           int
 }
 
-func (l *list) insert(c *Call) { // by seq; nearly always at the end
-	at := l.last
-	for at != nil && at.seq > c.seq {
-		at = at.prev
+// insert puts a call behind those with a lower seq. The search goes backwards from the end, where nearly all belong, or forwards from near, behind
+// which it belongs: many in a row are put in in one pass.
+func (l *list) insert(c, near *Call) {
+	at := near
+	if at != nil {
+		for at.next != nil && at.next.seq < c.seq {
+			at = at.next
+		}
+	} else if l.first != nil && l.first.seq < c.seq {
+		at = l.last
+		for at.seq > c.seq {
+			at = at.prev
+		}
 	}
 	c.prev = at
 	if at == nil {
@@ -69,6 +78,7 @@ type Mailbox struct {
 	flying      int
 	seq         uint64
 	ready       list
+	back        *Call // the last that was put back, while it is in ready
 	lanes       map[uint64]*list
 }
 
@@ -90,37 +100,54 @@ func (m *Mailbox) Add(c *Call, caller uint64, argsReady bool) {
 			m.lanes[caller] = lane
 		}
 		c.place = inLane
-		lane.insert(c)
+		lane.insert(c, nil)
 		return
 	}
 	c.place = inReady
-	m.ready.insert(c)
+	m.ready.insert(c, nil)
 }
 
 // ArgsReady says that the call's arguments are there.
 func (m *Mailbox) ArgsReady(c *Call) {
 	c.argsReady = true
-	if c.place == inLane {
+	switch {
+	case c.place != inLane:
+	case m.Ordered:
 		m.advance(c.caller)
+	default: // the others of the lane still wait for theirs
+		m.leaveLane(c)
+		c.place = inReady
+		m.ready.insert(c, nil)
 	}
 }
 
-// advance moves what may go now from a caller's lane to ready.
+func (m *Mailbox) leaveReady(c *Call) {
+	m.ready.remove(c)
+	if m.back == c {
+		m.back = nil
+	}
+}
+
+func (m *Mailbox) leaveLane(c *Call) {
+	lane := m.lanes[c.caller]
+	lane.remove(c)
+	if lane.n == 0 {
+		delete(m.lanes, c.caller)
+	}
+}
+
+// advance moves what may go now from a caller's lane, which is ordered, to ready.
 func (m *Mailbox) advance(caller uint64) {
 	lane := m.lanes[caller]
 	if lane == nil {
 		return
 	}
-	for c := lane.first; c != nil; {
-		next := c.next
-		if c.argsReady {
-			lane.remove(c)
-			c.place = inReady
-			m.ready.insert(c)
-		} else if m.Ordered {
-			break
-		}
-		c = next
+	var last *Call
+	for c := lane.first; c != nil && c.argsReady; c = lane.first {
+		lane.remove(c)
+		c.place = inReady
+		m.ready.insert(c, last)
+		last = c
 	}
 	if lane.n == 0 {
 		delete(m.lanes, caller)
@@ -133,7 +160,7 @@ func (m *Mailbox) Take() *Call {
 	if c == nil || m.flying >= m.Window {
 		return nil
 	}
-	m.ready.remove(c)
+	m.leaveReady(c)
 	c.place = inFlight
 	m.flying++
 	return c
@@ -150,9 +177,17 @@ func (m *Mailbox) Done(c *Call) {
 // PutBack returns a call that was taken: it is to run again, in its old place.
 func (m *Mailbox) PutBack(c *Call) {
 	if c.place == inFlight {
+		// Its place is before nearly all that waits. After a death all that were at the worker come back, each close behind the one before.
+		near := m.back
+		if near == nil || near.seq > c.seq {
+			if near = m.ready.first; near != nil && near.seq > c.seq {
+				near = nil
+			}
+		}
 		c.place = inReady
 		m.flying--
-		m.ready.insert(c)
+		m.ready.insert(c, near)
+		m.back = c
 	}
 }
 
@@ -160,10 +195,12 @@ func (m *Mailbox) PutBack(c *Call) {
 func (m *Mailbox) Remove(c *Call) bool {
 	switch c.place {
 	case inReady:
-		m.ready.remove(c)
+		m.leaveReady(c)
 	case inLane:
-		m.lanes[c.caller].remove(c)
-		m.advance(c.caller)
+		m.leaveLane(c)
+		if m.Ordered {
+			m.advance(c.caller)
+		}
 	default:
 		return false
 	}
