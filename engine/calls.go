@@ -303,7 +303,10 @@ func callDrainLogs(n *Node, p *peer, id uint64, _ msgpack.RawMessage) (any, erro
 		for _, t := range templates {
 			t.DrainOutput(0)
 		}
-		n.strand.post(func() { n.reply(p, id, nil, nil) })
+		n.strand.post(func() {
+			p.send(wire.Log, 0, 0, pack(logMap{Kind: "drained"}))
+			n.reply(p, id, nil, nil)
+		})
 	})
 	return nil, errLater
 }

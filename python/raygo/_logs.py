@@ -26,6 +26,7 @@ class LogPrinter:
         self._shown: dict[Any, float] = {}  # bar -> when it was last shown
         self._held: dict[Any, tuple[dict[str, Any], str]] = {}  # bar -> its latest line, when that was not shown
         self._open_line = False  # a bar stands on the terminal's last line
+        self._drained = threading.Event()  # nothing more comes, or the mark that a drain ends with has come
         self._thread = threading.Thread(target=self._run, name="raygo-logs", daemon=True)
         self._thread.start()
 
@@ -33,6 +34,7 @@ class LogPrinter:
         while True:
             data = _binding.next_log(None)
             if data is None:
+                self._drained.set()
                 return
             if data:
                 self._show(data)
@@ -41,12 +43,14 @@ class LogPrinter:
         """Show all that workers wrote so far: called while the session still stands."""
         from raygo._calls import call
 
+        self._drained.clear()
         try:
             call("drain.logs", None, 5.0)
+            # The thread alone takes records, so that their order is kept.
+            if threading.current_thread() is not self._thread:
+                self._drained.wait()
         except Exception as error:  # the engine is gone: what it did not send is lost, but shutdown goes on
             self._write(sys.stderr, f"(raygo) the last output of workers may be missing: {error}\n")
-        while data := _binding.next_log(0):
-            self._show(data)
         with self._lock:
             self._end_bars()
 
@@ -61,6 +65,9 @@ class LogPrinter:
         from raygo._calls import unpack
 
         record: dict[str, Any] = unpack(data)
+        if record.get("kind") == "drained":
+            self._drained.set()
+            return
         stream = sys.stdout if record.get("kind") == "out" else sys.stderr
         with self._lock:
             if record.get("progress"):

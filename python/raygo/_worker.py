@@ -22,14 +22,10 @@ HEAVY = (
     "lightgbm", "cv2", "PIL", "matplotlib", "sympy", "networkx", "requests", "aiohttp", "fastapi", "pydantic", "boto3", "joblib", "nltk", "spacy",
 )  # fmt: skip
 
+#: For the marker that tells whose output follows (`_template.py`). In C, because every write asks.
+current_name = _binding.task_name
+
 _state = State()
-
-
-def current_name() -> str:
-    """For the marker that tells whose output follows (`_template.py`): the actor's class or description, else the task."""
-    name = _binding.task_name()
-    actor = _state.actor
-    return name if actor is None else actor.label
 
 
 class Handlers:

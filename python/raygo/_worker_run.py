@@ -26,7 +26,6 @@ class Actor:
         self.template = template
         self.context = context
         self.instance: Any = None
-        self.label = template.name  # that its output is marked with
         self.loop: Any = None  # of an async actor
         groups: dict[str, int] = template.fields.get("groups") or {}
         self.groups = {name: i + 1 for i, name in enumerate(groups)}
@@ -175,6 +174,7 @@ def create_actor(state: State, task: Any) -> Any:
     if "gpus" in actor.context:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, actor.context["gpus"]))
     state.actor = actor
+    _name_output(template.name)
     if template.captor:
         from raygo._options import CAPTURED
 
@@ -191,8 +191,8 @@ def create_actor(state: State, task: Any) -> Any:
     except BaseException as exc:
         return _worker_errors.answer(state, task, exc)
     text = actor.text()
-    if text and "\n" not in text:
-        actor.label = text
+    if text:
+        _name_output(text)
     task.result(())
     if actor.loop is not None:
         return "loop", actor.loop.run
