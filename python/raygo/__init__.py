@@ -151,11 +151,11 @@ def _hand_over() -> None:
     """Tell the binding what it needs of the package; the functions load their modules when they are called."""
     from raygo import _api, _init
 
-    def serialize(value: Any) -> Any:
+    def serialize(*args: Any) -> Any:
         from raygo._serialization import serialize as function
 
         _binding.set_types(serialize=function)
-        return function(value)
+        return function(*args)
 
     def deserialize(*args: Any) -> Any:
         from raygo._serialization import deserialize as function

@@ -223,7 +223,7 @@ def blame(target: Any, depth: int = 6) -> str:
     value, root, seen = target, True, {id(target)}
     for _ in range(depth):
         for words, child in _parts(value, root):
-            if id(child) not in seen and not _travels(child):
+            if id(child) not in seen and not travels(child):
                 seen.add(id(child))
                 steps.append(f"{words} ({type(child).__module__}.{type(child).__qualname__})")
                 value, root = child, False
@@ -246,7 +246,8 @@ def _parts(value: Any, root: bool) -> Iterator[tuple[str, Any]]:
             yield f"attribute '{name}'", item
 
 
-def _travels(value: Any) -> bool:
+def travels(value: Any) -> bool:
+    """Whether a value can be pickled."""
     from raygo import cloudpickle
 
     try:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FORMAT_PICKLE, FORMAT_ARROW = 1, 4  # rg_blob_format
 _MAX_BUFFERS = 65535  # what a blob's header can count
 _MAX_RULES = 1000
+VALUE, ARGUMENTS, ARGUMENTS_KW = 0, 1, 2  # rb_ser_what
 
 _reducers: dict[type, Callable[[Any, Any], Any]] = {}  # exact type -> reducer(pickler, value)
 _custom: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
@@ -68,8 +69,15 @@ def _reduce_code(code: types.CodeType) -> Any:
     return make, tuple(code.co_filename if field == "<dynamic-code>" else field for field in fields)
 
 
-def serialize(value: Any) -> tuple[int, Any, list[PickleBuffer]]:
+def serialize(value: Any, what: int = VALUE) -> tuple[int, Any, list[PickleBuffer]]:
     """Turn any value into (format, body, buffers).
+
+    Parameters
+    ----------
+    value
+        The value.
+    what
+        `VALUE`; `ARGUMENTS` of a call, or `ARGUMENTS_KW`, a pair of them and the keywords: for messages.
 
     Raises
     ------
@@ -82,9 +90,9 @@ def serialize(value: Any) -> tuple[int, Any, list[PickleBuffer]]:
     if arrow is not None and type(value) is getattr(arrow, "Table", None) and type(value) not in _custom:
         return FORMAT_ARROW, _write_table(value), []
     buffers: list[PickleBuffer] = []
-    body = _dump(value, buffers.append)
+    body = _dump(value, buffers.append, what)
     if len(buffers) > _MAX_BUFFERS:
-        return FORMAT_PICKLE, _dump(value, None), []
+        return FORMAT_PICKLE, _dump(value, None, what), []
     return FORMAT_PICKLE, body, buffers
 
 
@@ -98,27 +106,33 @@ def dumps(value: Any) -> bytes:
 loads = pickle.loads
 
 
-def _dump(value: Any, out_of_band: Callable[[PickleBuffer], Any] | None) -> Any:
+def _dump(value: Any, out_of_band: Callable[[PickleBuffer], Any] | None, what: int = VALUE) -> Any:
     file = io.BytesIO()
     pickler = _pickler()(file, protocol=5, buffer_callback=out_of_band)
     pickler.storages = {}
     try:
         pickler.dump(value)
     except (TypeError, AttributeError, pickle.PicklingError, RecursionError) as error:
-        raise _refusal(value, error) from error
+        raise _refusal(value, error, what) from error
     return file.getbuffer()
 
 
-def _refusal(value: Any, error: Exception) -> TypeError:
-    from raygo._capture import blame
+def _refusal(value: Any, error: Exception, what: int) -> TypeError:
+    from raygo._capture import blame, travels
 
+    words, way = "", ""
     try:
+        if what != VALUE:
+            args, named = (value, {}) if what == ARGUMENTS else value
+            given = [*((f"argument {i}", arg) for i, arg in enumerate(args)), *((f"argument {name!r}", arg) for name, arg in named.items())]
+            words, value = next((pair for pair in given if not travels(pair[1])), ("", value))
         way = blame(value)
     except Exception as unknown:  # the search walks through the user's objects, whose attributes may raise anything
         way = f"(looking for it failed: {unknown})"
     where = f" What stands in the way: {way}." if way else ""
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
     return TypeError(
-        f"A {type(value).__module__}.{type(value).__qualname__} cannot be sent to another process: {error}.{where} "
+        f"{f'The call has a {name} as {words}, which' if words else f'A {name}'} cannot be sent to another process: {str(error).rstrip('.')}.{where} "
         "Make it where it is used, pass what it is made from, or teach raygo by raygo.util.register_serializer()."
     )
 

@@ -145,12 +145,12 @@ static int general(struct rb_session *s, struct rb_args *a, PyObject *args, PyOb
     PyErr_NoMemory();
     return -1;
   }
-  if (substitute(s, a, args, kwargs, false, places, &whole) || rb_ser_begin(&a->ser, whole)) goto done;
+  if (substitute(s, a, args, kwargs, false, places, &whole) || rb_ser_begin_as(&a->ser, whole, kwargs ? RB_ARGUMENTS_KW : RB_ARGUMENTS)) goto done;
   if (a->ser.size > RG_INLINE_MAX) {   /* one of them must be large, or many are not small: whatever is large alone is put */
     rb_ser_end(&a->ser);
     a->ser.owner = NULL;
     Py_CLEAR(whole);
-    if (substitute(s, a, args, kwargs, true, places, &whole) || rb_ser_begin(&a->ser, whole)) goto done;
+    if (substitute(s, a, args, kwargs, true, places, &whole) || rb_ser_begin_as(&a->ser, whole, kwargs ? RB_ARGUMENTS_KW : RB_ARGUMENTS)) goto done;
   }
   struct rb_ser *v = &a->ser;
   size_t head = sizeof(struct rg_args) + v->nbuf * sizeof(struct rg_bufent) + PAD8(a->ntop * 4);

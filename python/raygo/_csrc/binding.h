@@ -141,6 +141,8 @@ struct rb_ser {                  /* a value on its way out; made on the stack, e
   struct rb_collector refs;
   _Alignas(8) uint8_t small[RB_SMALL];
 };
+enum rb_ser_what { RB_VALUE, RB_ARGUMENTS, RB_ARGUMENTS_KW };   /* what is pickled, for messages: a call's arguments, or (arguments, keywords) */
+int rb_ser_begin_as(struct rb_ser *s, PyObject *value, enum rb_ser_what what);
 int rb_ser_begin(struct rb_ser *s, PyObject *value);
 int rb_ser_error(struct rb_ser *s, PyObject *value);          /* as a blob of format RG_B_ERROR */
 int rb_ser_raw(struct rb_ser *s, uint8_t format, PyObject *body);   /* a body that is encoded already; steals it */

@@ -88,12 +88,12 @@ static int by_pickler(struct rb_ser *s, PyObject *v, bool arrays) {
 }
 
 /* The package's serializer: (format, bytes, list of buffers). */
-static int by_package(struct rb_ser *s, PyObject *v) {
+static int by_package(struct rb_ser *s, PyObject *v, enum rb_ser_what what) {
   if (!rb_py.serialize) {
     PyErr_SetString(PyExc_RuntimeError, "raygo._serialization was not loaded: import raygo before using its binding");
     return -1;
   }
-  PyObject *out = PyObject_CallFunctionObjArgs(rb_py.serialize, v, NULL);
+  PyObject *out = what ? PyObject_CallFunction(rb_py.serialize, "Oi", v, (int)what) : PyObject_CallFunctionObjArgs(rb_py.serialize, v, NULL);
   if (!out) return -1;
   int r = -1;
   PyObject *body, *buffers;
@@ -125,7 +125,7 @@ static int finish(struct rb_ser *s, int r) {
   return r;
 }
 
-int rb_ser_begin(struct rb_ser *s, PyObject *v) {
+int rb_ser_begin_as(struct rb_ser *s, PyObject *v, enum rb_ser_what what) {
   start(s);
   PyTypeObject *t = Py_TYPE(v);
   if (v == Py_None) {
@@ -163,12 +163,14 @@ int rb_ser_begin(struct rb_ser *s, PyObject *v) {
   if (refs) return finish(s, take(s, RG_B_PICKLE, refs, NULL));
   if (PyErr_Occurred()) return finish(s, -1);
   struct rb_plain seen = {1 << 20, false};
-  return finish(s, rb_is_plain(v, 0, &seen) ? by_pickler(s, v, seen.arrays) : by_package(s, v));
+  return finish(s, rb_is_plain(v, 0, &seen) ? by_pickler(s, v, seen.arrays) : by_package(s, v, what));
 }
+
+int rb_ser_begin(struct rb_ser *s, PyObject *v) { return rb_ser_begin_as(s, v, RB_VALUE); }
 
 int rb_ser_error(struct rb_ser *s, PyObject *v) {
   start(s);
-  int r = by_package(s, v);
+  int r = by_package(s, v, RB_VALUE);
   s->format = RG_B_ERROR;
   return finish(s, r);
 }
