@@ -29,8 +29,9 @@ type env struct {
 	starting    int        // forked, and not yet reported so
 	toFork      int        // wanted, as soon as the template is ready
 	state       envState
-	failures    int   // in a row: a worker that came up ends it, not a template that says it is ready
-	err         error // it cannot be had: what its tasks fail with
+	failures    int    // in a row: a worker that came up ends it, not a template that says it is ready
+	short       string // why no process can be started just now; "" none is known
+	err         error  // it cannot be had: what its tasks fail with
 	code        errs.Code
 	retired     bool
 	built       runtimeenv.Result
@@ -99,7 +100,7 @@ func (n *Node) startEnv(e *env) {
 			})
 		})
 	case envReady:
-		for e.toFork > 0 && e.state == envReady { // a fork that fails takes the template away
+		for e.toFork > 0 && e.state == envReady && e.short == "" { // a fork that fails takes the template away
 			e.toFork--
 			n.forkWorker(e)
 		}
@@ -211,6 +212,30 @@ func (e *env) trouble(n *Node, err error) {
 		return
 	}
 	n.startEnv(e)
+}
+
+// scarceRetry is how long after a fork for which no descriptors were left another one is tried, if no process has ended before.
+const scarceRetry = time.Second
+
+// scarce notes that the engine's process has no descriptors left for another worker. The template is well, so what waits goes on waiting, for a worker
+// to end; with none there that could, it fails.
+func (e *env) scarce(n *Node, err error) {
+	e.toFork = 0
+	e.short = fmt.Sprintf("no worker process can be started beside the %d there are (%v). Raise the limit of open files (ulimit -n) of the process that runs raygo, or let fewer actors and tasks run at a time", len(n.workers), err)
+	if len(n.workers) == 0 {
+		e.err, e.code = errors.New(e.short), errs.EWORKERDIED
+		n.failEnv(e)
+		e.err, e.code = nil, errs.OK
+	} else if key := fmt.Sprintf("descriptors of environment %d", e.id); !n.warned[key] {
+		n.warned[key] = true
+		n.warn(e.job, e.short)
+	}
+	n.after(scarceRetry, func() {
+		if e.short != "" {
+			e.short = ""
+			n.reschedule = true
+		}
+	})
 }
 
 func (e *env) fail(n *Node, code errs.Code, err error) {

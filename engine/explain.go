@@ -130,6 +130,9 @@ func (n *Node) explainQueued(t *taskState, who string) string {
 		case envNew, envBuilding:
 			return fmt.Sprintf("%s waits for its runtime environment to be built", who)
 		}
+		if e.short != "" {
+			return fmt.Sprintf("%s is queued: %s", who, e.short)
+		}
 		return fmt.Sprintf("%s is queued, %d of its kind before it; a worker process is being started", who, c.Len()-1)
 	}
 	text := fmt.Sprintf("%s is queued for %v: of %s too little is free", who, c.Demand.Resources, strings.Join(short, " and "))

@@ -44,6 +44,7 @@ type taskState struct {
 	service      *service // of a named function
 	lastWorker   *worker
 	wprev, wnext *taskState
+	unborn       int                  // processes it was given that never came into being
 	fetching     int                  // arguments that are being brought back from disk
 	fetched      []*objectstore.Entry // and are back, pinned until the task is sent
 	stop         *sysError            // it was cancelled or its job ended: what its values become

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
+	"github.com/raygo/raygo/engine/actor"
 	"github.com/raygo/raygo/engine/errs"
 	"github.com/raygo/raygo/engine/schedule"
 	"github.com/raygo/raygo/engine/wire"
@@ -179,6 +181,10 @@ func (n *Node) forkWorker(e *env) {
 	}
 	if err != nil {
 		n.logf("a worker cannot be started: %v", err)
+		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+			e.scarce(n, err)
+			return
+		}
 		e.trouble(n, fmt.Errorf("a worker process cannot be started: %w", err))
 		return
 	}
@@ -267,6 +273,7 @@ func (n *Node) workerGone(w *worker) {
 	if w.pid == 0 {
 		w.env.starting--
 	}
+	w.env.short = ""
 	n.closeEnvWhenEmpty(w.env)
 	n.leaveIdle(w)
 	n.unlease(w)
@@ -276,14 +283,46 @@ func (n *Node) workerGone(w *worker) {
 		n.takeFrom(w, t)
 	}
 	if w.actor != nil {
-		n.actorProcessGone(w, tasks)
+		if !n.unbornActor(w, tasks) {
+			n.actorProcessGone(w, tasks)
+		}
 	} else {
 		for i, t := range tasks {
-			n.lostTask(w, t, i == 0)
+			n.lostTask(w, t, i == 0 && !w.unborn(t))
 		}
 	}
 	n.awaitDeath(w)
 	n.checkStopped()
+}
+
+// maxUnborn is how often a task may lose a process that never came into being before that counts as if it had run.
+const maxUnborn = 3
+
+// unborn tells whether a process ended before there was one, because its template had: that is nobody's fault, and t has not begun.
+func (w *worker) unborn(t *taskState) bool {
+	if w.pid != 0 || w.asked || w.killed || t.unborn >= maxUnborn {
+		return false
+	}
+	t.unborn++
+	return true
+}
+
+// unbornActor gives an actor whose process never came into being another one.
+func (n *Node) unbornActor(w *worker, tasks []*taskState) bool {
+	a := w.actor
+	if a.worker != w || a.asked || a.noRestart || n.stopping || len(tasks) != 1 || tasks[0] != a.creation || a.creation.stop != nil || !w.unborn(a.creation) {
+		return false
+	}
+	switch a.State {
+	case actor.Starting:
+		a.State = actor.Waiting
+	case actor.Restarting:
+	default:
+		return false
+	}
+	a.worker = nil
+	n.again(a.creation)
+	return true
 }
 
 func (w *worker) tasks() []*taskState {
