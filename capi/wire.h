@@ -142,8 +142,10 @@ enum rg_blob_format {
   RG_B_BYTES = 2,          /* the body is the bytes */
   RG_B_MSGPACK = 3,        /* plain values, for every language */
   RG_B_ARROW = 4,          /* an Arrow IPC stream */
+  RG_B_TENSOR = 5,         /* the body is rg_tensor and ndim uint64_t of shape; the one buffer has the elements, row by row */
   RG_B_ERROR = 16          /* a pickled exception, laid out as RG_B_PICKLE */
 };
 struct rg_blob { uint8_t format; uint8_t zero; uint16_t nbuf; uint32_t zero2; uint64_t body_len; };   /* 16 bytes */
 struct rg_bufent { uint64_t off, len; };
+struct rg_tensor { uint8_t kind, itemsize, ndim, zero[5]; };   /* kind: b bool, i, u, f, c as in NumPy; little-endian */
 #endif

@@ -110,6 +110,7 @@ const (
 	FormatBytes   byte = 2
 	FormatMsgpack byte = 3
 	FormatArrow   byte = 4
+	FormatTensor  byte = 5
 	FormatError   byte = 16
 )
 

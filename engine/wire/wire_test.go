@@ -25,7 +25,7 @@ func TestNumbersAreThoseOfTheHeader(t *testing.T) {
 		"F_ACTOR_CREATE": uint64(FlagActorCreate), "F_ACTOR_CALL": uint64(FlagActorCall), "F_STREAMING": uint64(FlagStreaming), "F_HAS_CONTEXT": uint64(FlagHasContext), "F_TIMED": uint64(FlagTimed),
 		"V_INLINE": uint64(Inline), "V_ARENA": uint64(Arena), "V_SYSERR": uint64(SysErr),
 		"R_OK": uint64(StatusOK), "R_ERROR": uint64(StatusError), "R_RETRY": uint64(StatusRetry), "R_CANCELED": uint64(StatusCanceled), "R_EXIT_ACTOR": uint64(StatusExitActor),
-		"B_NONE": uint64(FormatNone), "B_PICKLE": uint64(FormatPickle), "B_BYTES": uint64(FormatBytes), "B_MSGPACK": uint64(FormatMsgpack), "B_ARROW": uint64(FormatArrow), "B_ERROR": uint64(FormatError),
+		"B_NONE": uint64(FormatNone), "B_PICKLE": uint64(FormatPickle), "B_BYTES": uint64(FormatBytes), "B_MSGPACK": uint64(FormatMsgpack), "B_ARROW": uint64(FormatArrow), "B_TENSOR": uint64(FormatTensor), "B_ERROR": uint64(FormatError),
 	}
 	seen := 0
 	for _, m := range regexp.MustCompile(`RG_([A-Z_]+) = (\d+)`).FindAllStringSubmatch(string(text), -1) {

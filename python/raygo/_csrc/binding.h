@@ -125,6 +125,7 @@ int rb_enc_value(struct rb_enc *e, PyObject *v, int depth);   /* 0; 1: not for t
 #define RB_REF_BYTES 34
 PyObject *rb_enc_refs(PyObject *list);
 struct rb_plain { Py_ssize_t budget; bool arrays; };   /* items that may still be looked at; whether there were arrays, whose data goes out of band */
+bool rb_is_ndarray(PyObject *v);   /* exactly, and no serializer of the user's wants them */
 int rb_is_plain(PyObject *v, int depth, struct rb_plain *seen);   /* 1: the C pickler alone is right for it */
 PyObject *rb_dec_value(const uint8_t *p, size_t n, bool *foreign);   /* foreign: some other opcode; NULL without an exception */
 
@@ -154,6 +155,10 @@ PyObject *rb_put(struct rb_session *ses, struct rb_ser *s);   /* a new ObjectRef
 PyObject *rb_load(const uint8_t *data, uint64_t len, rg_pin *pin, bool is_error);   /* raises what an error value holds */
 PyObject *rb_load_args(const uint8_t *body, uint64_t body_len, const struct rg_bufent *ent, uint32_t nbuf, const uint8_t *base, uint64_t len);
 extern PyMethodDef rb_serialize_methods[];
+
+/* ---- tensor.c */
+int rb_tensor_take(struct rb_ser *s, PyObject *v);
+PyObject *rb_tensor_load(const uint8_t *body, uint64_t len, PyObject *data);
 
 /* ---- get.c */
 extern PyMethodDef rb_get_methods[];

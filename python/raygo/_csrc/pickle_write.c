@@ -195,6 +195,11 @@ static PyTypeObject *const *numpy_types(void) {
   return t[2] ? t : NULL;
 }
 
+bool rb_is_ndarray(PyObject *v) {
+  PyTypeObject *const *t = rb_py.no_array_path ? NULL : numpy_types();
+  return t && Py_TYPE(v) == t[0];
+}
+
 static int plain_numpy(PyObject *v, struct rb_plain *seen) {
   PyTypeObject *const *t = rb_py.no_array_path ? NULL : numpy_types();
   if (!t) return 0;

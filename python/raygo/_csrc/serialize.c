@@ -141,6 +141,10 @@ int rb_ser_begin_as(struct rb_ser *s, PyObject *v, enum rb_ser_what what) {
     }
     return finish(s, take(s, RG_B_BYTES, Py_NewRef(v), NULL));
   }
+  if (what == RB_VALUE && rb_tensor_take(s, v)) {
+    measure(s);
+    return finish(s, 0);
+  }
   struct rb_enc e;
   e.p = s->small + sizeof(struct rg_blob);
   e.end = s->small + RB_SMALL - 1;
@@ -350,6 +354,13 @@ PyObject *rb_load(const uint8_t *data, uint64_t len, rg_pin *pin, bool is_error)
     v = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)h.body_len);
     if (v) memcpy(PyBytes_AsString(v), body, h.body_len);
     break;
+  case RG_B_TENSOR: {
+    struct rg_bufent b = {0, 0};
+    if (h.nbuf) memcpy(&b, ent, sizeof b);
+    if (h.nbuf != 1 || b.off > len || b.len > len - b.off) return malformed();
+    v = rb_tensor_load(body, h.body_len, part(data + b.off, b.len, pin));
+    break;
+  }
   case RG_B_MSGPACK: v = rb_unpack(body, h.body_len); break;
   case RG_B_PICKLE:
   case RG_B_ERROR:
