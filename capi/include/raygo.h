@@ -93,7 +93,8 @@ enum raygo_format {        /* how a value is encoded */
   RAYGO_PICKLE = 1,        /* Python's own; opaque here, but may be passed on by reference */
   RAYGO_BYTES = 2,         /* the bytes as they are: Python's bytes */
   RAYGO_MSGPACK = 3,       /* one plain value */
-  RAYGO_ARROW = 4          /* an Arrow IPC stream */
+  RAYGO_ARROW = 4,         /* an Arrow IPC stream */
+  RAYGO_TENSOR = 5         /* an array: kind (b, i, u, f, c), item size, number of dimensions in a byte each, 5 zero bytes, the shape as uint64; then the elements */
 };
 
 #define RAYGO_ERROR_INIT { sizeof(raygo_error), 0, 0, NULL, { NULL, 0, NULL, 0, 0 } }

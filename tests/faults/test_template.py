@@ -3,11 +3,10 @@ import os
 import signal
 
 import pytest
+from test_kill import alive, until
 
 import raygo
 from raygo.exceptions import GetTimeoutError
-
-from test_kill import alive, until
 
 
 @raygo.remote(num_cpus=0)
