@@ -462,8 +462,8 @@ class Counter:
     def pair(self) -> tuple[int, int]:
         return 1, 2
 
-    def die(self) -> None:
-        sys.exit(3)
+    def die(self, code: int = 0) -> None:
+        sys.exit(code)
 
 
 def test_actors(worker: Worker) -> None:
@@ -485,6 +485,12 @@ def test_actors_end_themselves(worker: Worker, method: str) -> None:
     assert worker.call(method) == (EXIT_ACTOR, [])
     assert worker.wait() == 0
     worker.peer.wait_for(fe.GOODBYE)
+
+
+def test_an_exit_code_is_the_process_s(worker: Worker) -> None:
+    worker.actor(Counter)
+    worker.send(worker.method("die"), 3, flags=fe.F_ACTOR_CALL, actor=1)
+    assert worker.wait() == 3
 
 
 def test_a_failing_constructor(worker: Worker) -> None:
