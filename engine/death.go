@@ -91,7 +91,7 @@ func (n *Node) causeOfDeath(w *worker, stderr string) death {
 				d.memory = true
 				d.text += fmt.Sprintf("; the machine is short of memory (%d of %d MiB free), so the kernel has probably ended it: ask for more memory per task, or run fewer at a time", free>>20, total>>20)
 			} else {
-				d.text += fmt.Sprintf("; memory was not short (%d of %d MiB free), so somebody sent it", free>>20, total>>20)
+				d.text += fmt.Sprintf("; memory was not short (%d of %d MiB free), so somebody sent it, or the process ended itself because code that it ran had closed its connection (os.closerange?)", free>>20, total>>20)
 			}
 		case d.signal == int(unix.SIGSEGV):
 			d.text += ": a segmentation fault in native code"

@@ -170,7 +170,10 @@ def _allocate(cls: type[Any], args: tuple[Any, ...]) -> Any:
     try:
         error = cls.__new__(cls, *args)
     except Exception:
-        error = native.__new__(cls, *args)
+        try:
+            error = native.__new__(cls, *args)
+        except TypeError:  # MemoryError's, which Python refuses to a class whose first base has another
+            error = BaseException.__new__(cls, *args)
     cast(Any, native).__init__(error, *args)
     return error
 

@@ -16,6 +16,13 @@ from raygo._calls import pack
 from raygo.exceptions import RayError, RayTaskError, UnserializableException
 
 
+def test_memory_error_is_itself() -> None:
+    """Its constructor refuses a class that has another base before it."""
+    error = RayTaskError("f", "Traceback", MemoryError("no room")).as_instanceof_cause()
+    assert isinstance(error, MemoryError) and isinstance(error, RayTaskError)
+    assert error.args == ("no room",)
+
+
 class Coded(Exception):
     """Keeps what its constructor was given; pickle's own way would add the prefix twice."""
 

@@ -8,6 +8,7 @@ import pytest
 
 import raygo
 from raygo.exceptions import ActorDiedError, RayActorError, WorkerCrashedError
+from raygo.util.state import list_workers
 
 
 def until(check, seconds=10.0):
@@ -200,3 +201,63 @@ def test_driver_killed_leaves_nothing(driver, sig):
     process.send_signal(sig)
     process.wait(10)
     assert until(lambda: not any(map(alive, pids + children))), [p for p in pids + children if alive(p)]
+
+
+def test_worker_that_closes_all_its_descriptors(runtime):
+    @raygo.remote(max_retries=0)
+    def close():
+        os.closerange(0, 1000)
+        return 1
+
+    with pytest.raises(WorkerCrashedError, match="task close .*closed its connection"):
+        raygo.get(close.remote(), timeout=20)
+    assert raygo.get(pid.remote(), timeout=20)
+
+
+def test_random_kills_lose_nothing(runtime):
+    """Trees of tasks, objects, generators and an actor's calls come out right, whichever of their workers die, and leave nothing behind."""
+    import random
+    import threading
+
+    @raygo.remote(max_retries=-1)
+    def tree(depth):
+        return sum(raygo.get([tree.remote(depth - 1) for _ in range(3)])) if depth else 1
+
+    @raygo.remote(max_retries=-1)
+    def puts(n):
+        return [raygo.put(np.full(100_000, i)) for i in range(n)]
+
+    @raygo.remote(max_retries=-1, num_returns="streaming")
+    def stream(n):
+        for i in range(n):
+            yield np.full(20_000, i)
+
+    @raygo.remote(max_restarts=-1, max_task_retries=-1)
+    class Actor:
+        async def echo(self, i):
+            return i
+
+    rng, stop = random.Random(2026), threading.Event()
+
+    def kill_some():
+        while not stop.wait(rng.random() * 0.2):
+            workers = sorted(w.pid for w in list_workers(limit=100) if w.worker_type == "WORKER" and w.pid)
+            try:
+                if workers:
+                    os.kill(rng.choice(workers), signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it has ended by itself
+
+    killer = threading.Thread(target=kill_some)
+    actor = Actor.remote()
+    killer.start()
+    try:
+        for _ in range(12):
+            assert raygo.get(tree.remote(2), timeout=60) == 9
+            assert [int(a[0]) for a in raygo.get(raygo.get(puts.remote(4), timeout=60), timeout=60)] == [0, 1, 2, 3]
+            assert [int(raygo.get(item, timeout=60)[0]) for item in stream.remote(10)] == list(range(10))
+            assert raygo.get([actor.echo.remote(i) for i in range(100)], timeout=60) == list(range(100))
+    finally:
+        stop.set()
+        killer.join()
+    assert until(lambda: store_in_use() == 0), f"{store_in_use()} bytes are still in use"
