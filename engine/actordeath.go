@@ -11,7 +11,10 @@ import (
 )
 
 // handlesGone is called when nobody has a handle any more.
-func (n *Node) handlesGone(a *actorState) { n.maybeEndActor(a) }
+func (n *Node) handlesGone(a *actorState) {
+	n.maybeEndActor(a)
+	n.actorOver(a)
+}
 
 // maybeEndActor ends an actor that nobody can call any more, once its calls are done.
 func (n *Node) maybeEndActor(a *actorState) {
@@ -27,11 +30,8 @@ func (n *Node) maybeEndActor(a *actorState) {
 		n.freeName(a) // it can be called by nobody
 	case actor.Waiting:
 		n.killActor(a, &sysError{Code: errs.EACTORDIED, Actor: a.id, Message: fmt.Sprintf("%s ended because the last handle of it was dropped", n.actorText(a))})
-	case actor.Starting:
-		if a.worker == nil { // its constructor may be wanted for what it does; only one that has not begun is dropped
-			return
-		}
 	}
+	// One that is being started goes on: its constructor may be wanted for what it does.
 }
 
 func (n *Node) freeName(a *actorState) {
@@ -98,7 +98,7 @@ func (n *Node) actorProcessGone(w *worker, tasks []*taskState) {
 	}
 	a.worker = nil
 	if a.State == actor.Dead {
-		n.forgetActor(a)
+		n.actorOver(a)
 		for _, t := range tasks {
 			n.fail(t, a.deathOf(n, t))
 		}
@@ -218,17 +218,8 @@ func (n *Node) actorDead(a *actorState, cause *sysError) {
 	for _, t := range calls {
 		n.fail(t, a.deathOf(n, t))
 	}
-	if a.worker == nil {
-		n.forgetActor(a)
-	}
+	n.actorOver(a)
 	if a.detached && a.job.driver == nil && !n.jobLives(a.job) {
 		n.retireJob(a.job)
-	}
-}
-
-// forgetActor drops dead actors whose handles are gone when there are very many.
-func (n *Node) forgetActor(a *actorState) {
-	if len(n.actors) > actorsKept && a.handle == nil {
-		delete(n.actors, a.id)
 	}
 }

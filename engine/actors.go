@@ -28,6 +28,7 @@ type actorState struct {
 	maxTaskRetries int
 	created        taskTimes
 	noRestart      bool
+	over           bool // counted among those that are dead and held by nobody
 }
 
 // reservation is a name taken by a process before its actor came.
@@ -45,9 +46,6 @@ func (n *Node) dropReserved(p *peer) {
 		}
 	}
 }
-
-// actorsKept is how many dead actors are remembered.
-const actorsKept = 10_000
 
 func (n *Node) actorText(a *actorState) string {
 	s := "actor " + a.t.Name

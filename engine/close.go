@@ -68,6 +68,11 @@ func (n *Node) shutDown(timeout time.Duration) error {
 			n.dropPeer(p, nil)
 		}
 	})
+	n.call(func() { // or each would keep the whole node until it is due
+		for t := range n.timers {
+			t.Stop()
+		}
+	})
 	n.lazyTimer.Stop()
 	n.strand.close()
 	left := make(chan struct{})

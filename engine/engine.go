@@ -76,17 +76,21 @@ type Node struct {
 	recallArmed bool
 	reapArmed   bool
 
-	actors     map[uint64]*actorState
-	actorNames actor.Names
-	reserved   map[actor.Name]reservation
-	pgNames    map[string]uint64
-	services   map[string]*service
-	kv         map[string]map[string][]byte
-	metrics    metrics
-	ended      *task.Ring
-	counts     taskCounts
-	warned     map[string]bool
-	infeasible bool // a timer for infeasible demands is set
+	actors        map[uint64]*actorState
+	actorNames    actor.Names
+	reserved      map[actor.Name]reservation
+	pgNames       map[string]uint64
+	services      map[string]*service
+	kv            map[string]map[string][]byte
+	metrics       metrics
+	ended         *task.Ring
+	deadActors    kept[uint64]
+	removedGroups kept[*schedule.Group]
+	endedJobs     kept[uint32]
+	timers        map[*time.Timer]struct{} // of after
+	counts        taskCounts
+	warned        map[string]bool
+	infeasible    bool // a timer for infeasible demands is set
 
 	ctx      context.Context // ends with the node
 	endCtx   context.CancelFunc
@@ -96,9 +100,6 @@ type Node struct {
 	stop     sync.Once
 	stopErr  error
 }
-
-// endedKept is how many ended tasks are remembered for the state API and the timeline.
-const endedKept = 10_000
 
 // Start makes a node. Nothing of the user's runs until a driver attaches.
 func Start(opts Options) (*Node, error) {
@@ -118,7 +119,7 @@ func Start(opts Options) (*Node, error) {
 		units: map[uint64]*unit{}, peers: map[uint32]*peer{}, jobs: map[uint32]*job{}, envs: map[envKey]*env{},
 		templateKeys: map[templateKey]*template{}, workers: map[uint64]*worker{}, byPID: map[int]*worker{},
 		actors: map[uint64]*actorState{}, reserved: map[actor.Name]reservation{}, pgNames: map[string]uint64{}, services: map[string]*service{},
-		kv: map[string]map[string][]byte{}, ended: task.NewRing(endedKept), warned: map[string]bool{}, idle: make(chan struct{}),
+		kv: map[string]map[string][]byte{}, ended: task.NewRing(endedKept), warned: map[string]bool{}, timers: map[*time.Timer]struct{}{}, idle: make(chan struct{}),
 	}
 	n.ctx, n.endCtx = context.WithCancel(context.Background())
 	n.id, n.incarnation = ids.NewNode()
@@ -240,9 +241,16 @@ func (n *Node) settle(captured bool) {
 	n.flushAll(captured)
 }
 
-// after has fn run on the strand when d has passed.
-func (n *Node) after(d time.Duration, fn func()) *time.Timer {
-	return time.AfterFunc(d, func() { n.strand.post(fn) })
+// after has fn run on the strand when d has passed, unless the node is stopped first.
+func (n *Node) after(d time.Duration, fn func()) {
+	var t *time.Timer
+	t = time.AfterFunc(d, func() {
+		n.strand.post(func() {
+			delete(n.timers, t)
+			fn()
+		})
+	})
+	n.timers[t] = struct{}{}
 }
 
 // logf writes to the engine's own log. Never to the standard streams: they are the user's.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/raygo/raygo/engine/actor"
 	"github.com/raygo/raygo/engine/errs"
 	"github.com/raygo/raygo/engine/ids"
 	"github.com/raygo/raygo/engine/schedule"
@@ -96,13 +97,11 @@ func (n *Node) removeGroup(g *schedule.Group) {
 	if d.name != "" && n.pgNames[d.name] == g.ID {
 		delete(n.pgNames, d.name)
 	}
-	for _, a := range n.allActors() {
-		if a.t.group == g.ID {
-			n.killActor(a, &sysError{Code: errs.EACTORPGREMOVED, Actor: a.id, Message: fmt.Sprintf("%s ended because its placement group %s was removed", n.actorText(a), text)})
-		}
+	for _, a := range n.actorsBy(func(a *actorState) bool { return a.t.group == g.ID && a.State != actor.Dead }) {
+		n.killActor(a, &sysError{Code: errs.EACTORPGREMOVED, Actor: a.id, Message: fmt.Sprintf("%s ended because its placement group %s was removed", n.actorText(a), text)})
 	}
-	for _, t := range n.allTasks() {
-		if t.t.group == g.ID && t.flags&wire.FlagActorCreate == 0 {
+	for _, t := range n.tasksBy(func(t *taskState) bool { return t.t.group == g.ID && t.flags&wire.FlagActorCreate == 0 }) {
+		if t.u.task == t {
 			n.endTask(t, &sysError{Code: errs.EPGREMOVED, Message: fmt.Sprintf("%s was ended because its placement group %s was removed", n.describe(t), text)}, true)
 		}
 	}
@@ -112,5 +111,6 @@ func (n *Node) removeGroup(g *schedule.Group) {
 		}
 		n.unneed(o)
 	}
+	n.groupOver(g)
 	n.reschedule = true
 }

@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -26,6 +26,7 @@ type job struct {
 	ended     time.Duration
 	startedAt time.Time
 	endedAt   time.Time
+	over      bool // ended, with all that it made detached
 	env       *env // without a runtime_env of a task's own
 }
 
@@ -133,14 +134,12 @@ func (n *Node) driverGone(p *peer) {
 	}
 	j.driver, j.ended, j.endedAt = nil, n.now, time.Now()
 	n.logf("job %d ends", j.num)
-	for _, a := range n.allActors() {
-		if a.job == j && !a.detached {
-			n.killActor(a, &sysError{Code: errs.EACTORDIED, Message: fmt.Sprintf("%s ended with its job: the driver that created it is gone. Create it with lifetime=\"detached\" to let it live on.", n.actorText(a)), Actor: a.id})
-		}
+	for _, a := range n.actorsBy(func(a *actorState) bool { return a.job == j && !a.detached && a.State != actor.Dead }) {
+		n.killActor(a, &sysError{Code: errs.EACTORDIED, Message: fmt.Sprintf("%s ended with its job: the driver that created it is gone. Create it with lifetime=\"detached\" to let it live on.", n.actorText(a)), Actor: a.id})
 	}
 	// Tasks first, then groups: a task of a removed group would be told of that instead.
-	for _, t := range n.allTasks() {
-		if t.job == j && !t.detached && (t.actor == nil || !t.actor.detached) {
+	for _, t := range n.tasksBy(func(t *taskState) bool { return t.job == j && !t.detached && (t.actor == nil || !t.actor.detached) }) {
+		if t.u.task == t { // the end of another may have ended it
 			n.endTask(t, &sysError{Code: errs.ECANCELED, Message: n.describe(t) + " was cancelled because its driver is gone"}, true)
 		}
 	}
@@ -164,6 +163,7 @@ func (n *Node) retireJob(j *job) {
 	if lives {
 		return
 	}
+	n.jobOver(j)
 	for k, t := range n.templateKeys {
 		if k.job == j.num {
 			delete(n.templateKeys, k)
@@ -189,22 +189,26 @@ func (n *Node) jobLives(j *job) bool {
 	return false
 }
 
-func (n *Node) allTasks() []*taskState {
+// tasksBy lists those that have not ended, in the order they came.
+func (n *Node) tasksBy(which func(*taskState) bool) []*taskState {
 	var out []*taskState
 	for _, u := range n.units {
-		if u.task != nil {
-			out = append(out, u.task)
+		if t := u.task; t != nil && which(t) {
+			out = append(out, t)
 		}
 	}
-	slices.SortFunc(out, func(a, b *taskState) int { return int(a.created - b.created) })
+	slices.SortFunc(out, func(a, b *taskState) int { return cmp.Compare(a.created, b.created) })
 	return out
 }
 
-func (n *Node) allActors() []*actorState {
-	return slices.SortedFunc(maps.Values(n.actors), func(a, b *actorState) int {
-		if a.id < b.id {
-			return -1
+// actorsBy lists actors, in the order of their numbers.
+func (n *Node) actorsBy(which func(*actorState) bool) []*actorState {
+	var out []*actorState
+	for _, a := range n.actors {
+		if which(a) {
+			out = append(out, a)
 		}
-		return 1
-	})
+	}
+	slices.SortFunc(out, func(a, b *actorState) int { return cmp.Compare(a.id, b.id) })
+	return out
 }

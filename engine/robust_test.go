@@ -173,6 +173,8 @@ func TestDescriptorOfAProcessThatLeftMuchUnread(t *testing.T) {
 		}
 	})
 	count := func() int { mu.Lock(); defer mu.Unlock(); return len(open) }
+	r.on("echo", echo)
+	r.want(r.submit(r.function("echo"), ""), "") // the worker is up
 	before := count()
 	var x any
 	if err := r.c.Call(ctx(t), "kv.put", map[string]any{"ns": "", "key": []byte("k"), "value": make([]byte, 8<<20)}, &x); err != nil {
@@ -194,4 +196,26 @@ func TestDescriptorOfAProcessThatLeftMuchUnread(t *testing.T) {
 		c.Close()
 	}
 	eventually(t, "all descriptors are closed", func() bool { return count() == before })
+}
+
+func TestTasksOfAnEndedJobEndOnce(t *testing.T) {
+	r := newRig(t, 1)
+	c := r.driver(client.Hello{})
+	f, err := c.Define(map[string]any{"kind": "function", "name": "f", "resources": map[string]int{"none": 10000}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var top []wire.OID
+	for range 5 { // each ends with the one before it
+		refs, err := f.SubmitRaw(0, nil, top, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top = []wire.OID{refs[0].OID()}
+	}
+	c.Close()
+	var text string
+	if err := r.c.Call(ctx(t), "metrics.text", nil, &text); err != nil || !strings.Contains(text, "raygo_tasks_failed_total 5\n") {
+		t.Error(text, err)
+	}
 }

@@ -117,7 +117,7 @@ func (n *Node) taskRows(q *query, yield func(map[string]any) bool) {
 			return
 		}
 	}
-	for _, t := range n.allTasks() {
+	for _, t := range n.tasksBy(func(*taskState) bool { return true }) {
 		var a uint64
 		if t.actor != nil {
 			a = t.actor.id
@@ -167,7 +167,7 @@ func (n *Node) taskRow(id uint64, jobNum uint32, t *task.Template, name string, 
 }
 
 func (n *Node) actorRows(q *query, yield func(map[string]any) bool) {
-	for _, a := range n.allActors() {
+	for _, a := range n.actorsBy(func(*actorState) bool { return true }) {
 		jobHex := ids.Job(a.job.number())
 		row := map[string]any{
 			"actor_id": n.actorHex(a.id, a.job), "number": a.id, "class_name": a.t.Name, "state": a.State.String(), "job_id": ids.Hex(jobHex[:]), "name": a.name.Name,

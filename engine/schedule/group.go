@@ -136,6 +136,16 @@ func (s *Scheduler) RemoveGroup(g *Group) {
 	s.rejudge(g.ID)
 }
 
+// ForgetGroup drops a removed group and the classes that asked for it. What still waits in them is found, and cannot run.
+func (s *Scheduler) ForgetGroup(g *Group) {
+	delete(s.groups, g.ID)
+	for key, c := range s.classes {
+		if c.Demand.Group == g.ID {
+			delete(s.classes, key)
+		}
+	}
+}
+
 func (s *Scheduler) rejudge(group uint64) {
 	for _, c := range s.classes {
 		if c.Demand.Group == group {
