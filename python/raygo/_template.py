@@ -221,6 +221,7 @@ class _Template:
                         if fds is not None:
                             return fds
                 except EOFError:
+                    self._reap()
                     os._exit(0)
 
     def _obey(self, line: str) -> list[int] | None:
@@ -253,11 +254,18 @@ class _Template:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if ended is None:
                 return
+            pid = ended.si_pid
+            try:
+                # What a task started and left running is in its worker's group. The number cannot be another's before the worker is reaped.
+                os.killpg(pid, signal.SIGKILL)
+            except OSError:
+                pass  # no such group: it ended before it had made one
+            _, status = os.waitpid(pid, 0)
             self._control.send(f"exit {pid} {status}")
 
     # ---- in the child

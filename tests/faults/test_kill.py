@@ -214,6 +214,23 @@ def test_worker_that_closes_all_its_descriptors(runtime):
     assert raygo.get(pid.remote(), timeout=20)
 
 
+@pytest.mark.parametrize("end", ["shutdown", "kill"])
+def test_what_a_task_left_running_ends_with_its_worker(runtime, end):
+    @raygo.remote
+    def leave():
+        import subprocess
+
+        return subprocess.Popen(["sleep", "300"]).pid, os.getpid()
+
+    child, worker = raygo.get(leave.remote(), timeout=20)
+    assert alive(child)
+    if end == "kill":
+        os.kill(worker, signal.SIGKILL)
+    else:
+        raygo.shutdown()
+    assert until(lambda: not alive(worker) and not alive(child))
+
+
 def test_random_kills_lose_nothing(runtime):
     """Trees of tasks, objects, generators and an actor's calls come out right, whichever of their workers die, and leave nothing behind."""
     import random
