@@ -34,6 +34,11 @@ type metricArg struct {
 }
 
 func (m *metrics) record(a metricArg) error {
+	switch a.Type {
+	case "counter", "gauge", "histogram":
+	default: // before the name is taken
+		return errs.New(errs.EINVAL, "metric %q is of type %q; known are counter, gauge and histogram", a.Name, a.Type)
+	}
 	f := m.families[a.Name]
 	if f == nil {
 		if m.families == nil {
@@ -63,8 +68,6 @@ func (m *metrics) record(a metricArg) error {
 		i, _ := slices.BinarySearch(f.buckets, a.Value)
 		s.counts[i]++
 		s.sum += a.Value
-	default:
-		return errs.New(errs.EINVAL, "metric %q is of type %q; known are counter, gauge and histogram", a.Name, a.Type)
 	}
 	return nil
 }

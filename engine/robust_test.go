@@ -219,3 +219,37 @@ func TestTasksOfAnEndedJobEndOnce(t *testing.T) {
 		t.Error(text, err)
 	}
 }
+
+func TestMetricOfAnUnknownTypeTakesNoName(t *testing.T) {
+	r := newRig(t, 1)
+	record := func(kind string) error {
+		var x any
+		return r.c.Call(ctx(t), "metrics.record", []map[string]any{{"name": "m", "type": kind, "value": 1}}, &x)
+	}
+	if err := record("thermometer"); !errors.Is(err, errs.EINVAL) {
+		t.Error(err)
+	}
+	if err := record("gauge"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSpaceAskedForTwice(t *testing.T) {
+	r := newRig(t, 1)
+	stats := func(key string) int64 { return asInt(r.ask("store.stats", nil)[key]) }
+	c := raw(t, r.n)
+	create := func(num, size uint64) []byte {
+		return wire.AppendFrame(nil, wire.Create, 0, num, wire.AppendUint64(wire.AppendUint64(nil, 0), size))
+	}
+	abort := func(num uint64) []byte { return wire.AppendOIDFrame(nil, wire.Abort, 0, num, wire.OID{Task: num}) }
+	full := create(1<<40, 64<<20)
+	if err := c.Input(append(append(full, create(1<<40|1, 1<<20)...), create(1<<40|1, 1<<20)...)); err != nil { // both wait for room
+		t.Fatal(err)
+	}
+	if err := c.Input(abort(1 << 40)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "there is room", func() bool { return stats("arena_objects") == 1 })
+	c.Detach()
+	eventually(t, "all is given back", func() bool { return stats("arena_objects") == 0 && stats("used") == 0 })
+}

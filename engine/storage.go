@@ -34,7 +34,7 @@ func (n *Node) create(p *peer, num uint64, c wire.CreateFrame) error {
 		return errs.New(errs.EINVAL, "space for object %v was made before", oid)
 	}
 	answer := func(e *objectstore.Entry, err error) {
-		if p.gone {
+		if p.gone || p.created[oid] != nil { // or it asked twice before there was room
 			if e != nil {
 				n.store.Delete(e)
 			}
