@@ -56,6 +56,7 @@ func init() { // not a literal: explain and others lead back to the table
 		"pg.table":           method(callGroupTable),
 		"pg.lookup":          method(callGroupLookup),
 		"modules.report":     method(callModules),
+		"modules.preload":    method(callPreload),
 		"serve.register":     method(callRegister),
 		"serve.unregister":   method(callUnregister),
 		"job.info":           noArgument(callJobInfo),
@@ -254,15 +255,6 @@ func callGroupLookup(n *Node, p *peer, _ uint64, a groupArg) (any, error) {
 		return num, nil
 	}
 	return nil, errs.New(errs.ENOTFOUND, "no placement group is called %q", a.Name)
-}
-
-func callModules(n *Node, p *peer, _ uint64, a struct {
-	Modules []string `msgpack:"modules"`
-}) (any, error) {
-	if p.worker != nil && p.worker.env != nil {
-		n.learnModules(p.worker.env, a.Modules)
-	}
-	return nil, nil
 }
 
 type serveArg struct {

@@ -36,6 +36,8 @@ type env struct {
 	retired     bool
 	built       runtimeenv.Result
 	relaunching bool
+	again       bool     // another template is wanted as soon as this one is ready
+	preloads    []func() // who waits for a template that has the modules it asked for
 
 	idle    []*worker // the last one was used last
 	workers int
@@ -150,6 +152,7 @@ func (n *Node) launch(e *env, b runtimeenv.Result) {
 			switch {
 			case err != nil && e.template != nil:
 				n.logf("a template with %v cannot be started: %v", c.Preload, err)
+				e.preloaded()
 			case err != nil:
 				e.trouble(n, fmt.Errorf("the template process (%s) cannot be started: %w", c.Executable, err))
 			case n.stopping || e.retired:
@@ -171,8 +174,15 @@ func (n *Node) useTemplate(e *env, t Template) {
 		e.templates = append(e.templates, e.template)
 	}
 	e.template = t
+	n.replaceIdle(e)
 	n.dropOldTemplates(e)
 	n.envReady(e)
+	if e.again {
+		e.again = false
+		n.launch(e, e.built)
+		return
+	}
+	e.preloaded()
 }
 
 // dropOldTemplates ends earlier templates whose workers are gone.
@@ -242,6 +252,7 @@ func (e *env) fail(n *Node, code errs.Code, err error) {
 	e.err, e.code = err, code
 	n.logf("environment %d of job %d fails: %v", e.id, e.job.num, err)
 	n.failEnv(e)
+	e.preloaded()
 }
 
 // failEnv fails what waits for processes of an environment that cannot be had.
@@ -319,6 +330,7 @@ func (h *launchHandler) Gone(_ *workerproc.Template, err error) {
 		}
 		if !h.ready && h.e.template != nil {
 			h.n.logf("a template that was to replace another ended: %v", err)
+			h.e.preloaded()
 			return
 		}
 		if err == nil {
@@ -327,29 +339,3 @@ func (h *launchHandler) Gone(_ *workerproc.Template, err error) {
 		h.e.trouble(h.n, fmt.Errorf("the template process ended: %w", err))
 	})
 }
-
-// learnModules notes which heavy modules a job's workers have imported. The next template imports them before it forks; present workers go on with
-// the one they came from.
-func (n *Node) learnModules(e *env, modules []string) {
-	fresh := false
-	for _, m := range modules {
-		if !e.job.preload[m] {
-			e.job.preload[m] = true
-			fresh = true
-		}
-	}
-	if !fresh || e.state != envReady || e.relaunching || n.stopping || e.retired {
-		return
-	}
-	e.relaunching = true
-	// Modules come in groups (torch and what it imports): wait for the rest.
-	n.after(relaunchAfter, func() {
-		e.relaunching = false
-		if e.state == envReady && e.err == nil && !n.stopping && !e.retired {
-			n.launch(e, e.built)
-		}
-	})
-}
-
-// relaunchAfter is how long the engine waits for further modules before it starts a template with them.
-const relaunchAfter = 2 * time.Second

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import raygo
+from raygo._calls import call
 from raygo.exceptions import RayError, RayTaskError
 from raygo.train import _storage
 from raygo.train._checkpoint import Checkpoint
@@ -129,6 +130,8 @@ class Run:
         """Trains once from the newest checkpoint; what rank 0's function returned."""
         backend = self.backend_config.backend_cls()
         self.restored_at = len(self.history)
+        if self.backend_config.preload and not self.run_config.worker_runtime_env:
+            call("modules.preload", {"modules": list(self.backend_config.preload)})
         group = WorkerGroup(self.scaling_config, self.run_config.worker_runtime_env)
         try:
             first = self._start(group, backend)

@@ -28,6 +28,11 @@ class BackendConfig:
         """The framework's name."""
         return None
 
+    @property
+    def preload(self) -> tuple[str, ...]:
+        """Modules that every worker imports: workers are forked from a process that has them."""
+        return ()
+
     def to_dict(self) -> dict[str, Any]:
         """The settings."""
         return {key: value for key, value in vars(self).items() if not key.startswith("_")}

@@ -64,6 +64,11 @@ class TorchConfig(BackendConfig):
         return TorchConfigContextManager
 
     @property
+    def preload(self) -> tuple[str, ...]:
+        """Importing torch takes seconds, forking a process that has it milliseconds."""
+        return ("torch",)
+
+    @property
     def framework(self) -> str:
         """The framework's name."""
         return "torch"
