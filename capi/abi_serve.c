@@ -123,7 +123,8 @@ raygo_status raygo_task_next(raygo_runtime h, int64_t timeout_ns, raygo_token to
     rg_task *x = NULL;
     if (!k) {
       if (!w.deadline) rg_pump(rt->c);
-      x = rg_task_next(rt->c, w.deadline, w.check, w.arg, &k);
+      do x = rg_task_next(rt->c, w.deadline, w.check, w.arg, &k);
+      while (!x && k == RAYGO_EINTERRUPTED && !(w.check && w.check(w.arg)));   /* woken for nothing */
       rga_turn_give(&rt->task_turn);
     }
     if (!x) {

@@ -152,7 +152,7 @@ size_t rg_cq_poll(rg_client *c, uint64_t *tokens, size_t max);             /* cl
 
 /* ---- running tasks */
 rg_task *rg_task_try(rg_client *c);                                        /* from what was read already; NULL: nothing */
-rg_task *rg_task_next(rg_client *c, int64_t deadline, rg_check_fn check, void *arg, int *status);  /* blocks; first sends what waits; status 0, ETIMEDOUT, EINTERRUPTED, ESHUTDOWN (EXIT) */
+rg_task *rg_task_next(rg_client *c, int64_t deadline, rg_check_fn check, void *arg, int *status);  /* blocks; first sends what waits; status 0, ETIMEDOUT, EINTERRUPTED (also when woken for nothing: call again), ESHUTDOWN (EXIT) */
 int rg_pump(rg_client *c);                                                 /* for an event loop that owns the fd: reads what is there, never blocks; number of tasks waiting, or -code */
 void rg_client_pumped(rg_client *c, int on);                               /* an event loop reads by rg_pump: the monitor leaves the socket alone */
 void rg_task_free(rg_client *c, rg_task *t);                               /* drops its pins */

@@ -199,7 +199,8 @@ rg_task *rg_task_next(rg_client *c, int64_t deadline, rg_check_fn check, void *a
     t = pop(c);
   }
   if (t) *status = 0;
-  else if (c->exiting || *status == 0) *status = E_SHUTDOWN;
+  else if (c->exiting) *status = E_SHUTDOWN;
+  else if (!*status) *status = E_INTERRUPTED;   /* what woke this thread is gone again: taken by another, given back, cancelled */
   pthread_mutex_unlock(&c->mu);
   return t;
 }

@@ -21,6 +21,7 @@ static struct {
   struct group *groups;
   int n;
   bool taker, coming, stop;
+  int sorting;                   /* threads that hold a task and do not know yet whose it is */
   int threads;                   /* besides the main one */
 } P = {.mu = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
 
@@ -99,6 +100,15 @@ static rg_task *mine(struct group *g, rg_task *t) {
   return NULL;
 }
 
+/* No thread becomes the taker meanwhile, since what is handed on could not wake it. */
+static void sorted(void) {
+  pthread_mutex_lock(&P.mu);
+  if (--P.sorting == 0 && P.n > 1 && !P.taker)
+    for (int i = 0; i < P.n; i++)
+      if (P.groups[i].idle > 0) pthread_cond_signal(&P.groups[i].work);
+  pthread_mutex_unlock(&P.mu);
+}
+
 /* GIL; gives it up only when nothing is there.  NULL: the worker ends. */
 static rg_task *next_task(struct group *g, bool main) {
   rg_task *t;
@@ -106,16 +116,22 @@ static rg_task *next_task(struct group *g, bool main) {
     pthread_mutex_lock(&P.mu);
     P.coming = false;
     t = own(g);
+    bool look = !t && (P.n == 1 || !P.taker);
+    if (look) P.sorting++;
     pthread_mutex_unlock(&P.mu);
     if (t) return t;
-    while ((t = rg_task_try(W.ses->c)))
-      if ((t = mine(g, t))) return t;
+    if (look) {
+      while ((t = rg_task_try(W.ses->c)) && !(t = mine(g, t))) {
+      }
+      sorted();
+    }
+    if (t) return t;
     bool again = false;
     PyThreadState *ts = PyEval_SaveThread();
     pthread_mutex_lock(&P.mu);
     g->idle++;
     while (!again && !P.stop && !(t = own(g))) {
-      if (P.taker) {
+      if (P.taker || (P.sorting && P.n > 1)) {
         P.coming = false;   /* called up, but another was faster */
         pthread_cond_wait(&g->work, &P.mu);
         continue;
@@ -128,6 +144,7 @@ static rg_task *next_task(struct group *g, bool main) {
       t = rg_task_next(W.ses->c, -1, main ? rb_idle_check : NULL, &ts, &status);
       pthread_mutex_lock(&P.mu);
       P.taker = false;
+      if (t) P.sorting++;
       if (!t && status != RAYGO_EINTERRUPTED) {
         P.stop = true;
         for (int i = 0; i < P.n; i++) pthread_cond_broadcast(&P.groups[i].work);
@@ -139,7 +156,11 @@ static rg_task *next_task(struct group *g, bool main) {
     pthread_mutex_unlock(&P.mu);
     PyEval_RestoreThread(ts);
     if (stop) return NULL;
-    if (t && (t = mine(g, t))) return t;
+    if (again && t) {
+      t = mine(g, t);
+      sorted();
+    }
+    if (t) return t;
   }
 }
 
