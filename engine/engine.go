@@ -113,7 +113,7 @@ func Start(opts Options) (*Node, error) {
 	if opts.Launch == nil {
 		opts.Launch = startTemplate
 	}
-	workerproc.FDHook = opts.RegisterFD
+	workerproc.SetFDHook(opts.RegisterFD)
 	n := &Node{
 		opts: opts, epoch: time.Now(), total: total,
 		units: map[uint64]*unit{}, peers: map[uint32]*peer{}, jobs: map[uint32]*job{}, envs: map[envKey]*env{},

@@ -3,27 +3,38 @@ package worker
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
 
-// FDHook is told of each descriptor that this process opens and closes for workers, so that a forked child of it can close them: a child
-// that kept a worker's pipe would keep its end from being seen. Set it before the first template; nil: nobody is told.
-var FDHook func(fd int, on bool)
+var fdHook atomic.Pointer[func(fd int, on bool)]
 
-// CloseFD closes a file that this package opened, such as the connection that Fork returned, and tells FDHook.
+// SetFDHook names who is told of each descriptor that this process opens and closes for workers, so that a forked child of it can close them: a
+// child that kept a worker's pipe would keep its end from being seen. Call it before the first template; nil: nobody is told. The descriptors are the
+// process's, so there is one hook, whichever node set it last.
+func SetFDHook(hook func(fd int, on bool)) {
+	if hook == nil {
+		fdHook.Store(nil)
+	} else {
+		fdHook.Store(&hook)
+	}
+}
+
+// CloseFD closes a file that this package opened, such as the connection that Fork returned, and tells the hook.
 func CloseFD(f *os.File) error {
 	report(f, false)
 	return f.Close()
 }
 
 func report(f *os.File, on bool) {
-	if FDHook == nil {
+	hook := fdHook.Load()
+	if hook == nil {
 		return
 	}
 	// Not f.Fd(), which could make the file blocking.
 	if raw, err := f.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { FDHook(int(fd), on) })
+		_ = raw.Control(func(fd uintptr) { (*hook)(int(fd), on) })
 	}
 }
 

@@ -434,15 +434,15 @@ func TestModuleThatStartsThreadsIsLeftOut(t *testing.T) {
 func TestFDHookIsBalanced(t *testing.T) {
 	open := map[int]bool{}
 	var mu sync.Mutex
-	FDHook = func(fd int, on bool) {
+	SetFDHook(func(fd int, on bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if open[fd] == on {
 			t.Errorf("descriptor %d is reported %v twice", fd, on)
 		}
 		open[fd] = on
-	}
-	defer func() { FDHook = nil }()
+	})
+	defer SetFDHook(nil)
 	before := runtime.NumGoroutine()
 	r := start(t, nil)
 	for w := uint64(1); w < 5; w++ {
