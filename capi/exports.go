@@ -137,6 +137,8 @@ func raygoGoStop(handle C.uint64_t, timeout C.int64_t, message **C.char) C.int32
 	if node == nil {
 		return said(stale("engine"), message)
 	}
+	// A connection holds its node, and all that was in it: it ends with the engine whether or not it was detached.
+	defer conns.dropWhere(func(c *engine.Conn) bool { return c.Of(node) })
 	return said(guarded(func() error {
 		if err := node.Stop(time.Duration(timeout)); err != nil {
 			return fmt.Errorf("stopping the engine: %w", err)

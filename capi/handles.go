@@ -62,6 +62,19 @@ func (t *table[T]) drop(handle uint64) *T {
 	return thing
 }
 
+// dropWhere forgets all handles whose thing is named by which.
+func (t *table[T]) dropWhere(which func(*T) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	places := t.copied()
+	for i := range places {
+		if places[i].thing != nil && which(places[i].thing) {
+			places[i].thing = nil
+		}
+	}
+	t.places.Store(&places)
+}
+
 func (t *table[T]) copied() []place[T] {
 	if old := t.places.Load(); old != nil {
 		return append([]place[T](nil), *old...)

@@ -21,3 +21,13 @@ func TestHandles(t *testing.T) {
 		}
 	}
 }
+
+func TestDropWhere(t *testing.T) {
+	var tab table[int]
+	x, y, z := 1, 2, 3
+	a, b, c := tab.add(&x), tab.add(&y), tab.add(&z)
+	tab.dropWhere(func(n *int) bool { return *n != 2 })
+	if tab.get(a) != nil || tab.get(b) != &y || tab.get(c) != nil {
+		t.Fatal("what is named goes, the rest stays")
+	}
+}

@@ -24,6 +24,9 @@ func (n *Node) Attach(hello []byte, deliver func([]byte)) (*Conn, error) {
 	return c, err
 }
 
+// Of says whether the connection is one of this node's.
+func (c *Conn) Of(n *Node) bool { return c.p.n == n }
+
 // Input hands whole frames over. They are borrowed for the call. It never blocks.
 func (c *Conn) Input(frames []byte) error {
 	n := c.p.n
