@@ -410,6 +410,7 @@ const char *rg_client_refusal(rg_client *c) { return c->refusal; }
 
 int rg_client_adopt(rg_client *c, int fd, int arena_fd, int64_t timeout_ns) {
   c->fd = fd;
+  c->worker = true;
   c->arena_fd = arena_fd;
   rg_fork_register_fd(fd, 1);
   int r = await_welcome(c, timeout_ns);

@@ -184,7 +184,7 @@ rg_task *rg_task_try(rg_client *c) {
 }
 
 rg_task *rg_task_next(rg_client *c, int64_t deadline, rg_check_fn check, void *arg, int *status) {
-  rg_waiter w = {0};
+  rg_waiter w = {.idle = c->worker};
   atomic_store(&c->busy, 0);
   rg_task *t = rg_task_try(c);
   *status = 0;

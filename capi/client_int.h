@@ -30,6 +30,7 @@ struct rg_waiter {                /* on the stack of the thread that waits; all 
   _Atomic uint32_t futex;         /* 1: look again */
   bool done;
   bool asleep;
+  bool idle;                      /* waits for something to do: only a signal makes it look up, so that an idle process never wakes */
   size_t remaining;               /* values still missing */
   bool or_error;                  /* an error among them is enough */
   uint64_t task;                  /* whose wait this is, for RG_WAIT_ERROR */
@@ -102,6 +103,7 @@ struct rg_client {
   uint64_t *cq;                   /* mu */
   size_t ncq, capcq;
   size_t async_waiting;           /* mu: slots with a token, value still missing */
+  bool worker;                    /* adopted: its loop needs no look but at signals */
   bool pumped;                    /* mu: an event loop reads the socket by rg_pump */
 
   uint8_t *welcome;

@@ -392,7 +392,7 @@ int rg_block(rg_client *c, rg_waiter *w, int64_t deadline, rg_check_fn check, vo
       r = E_TIMEDOUT;
       break;
     }
-    int64_t until = check ? now + SLICE : -1;
+    int64_t until = check && !w->idle ? now + SLICE : -1;
     if (deadline >= 0 && (until < 0 || deadline < until)) until = deadline;
     bool interrupted = false;
     if (c->fd >= 0 && !c->reading) {
@@ -418,7 +418,7 @@ int rg_block(rg_client *c, rg_waiter *w, int64_t deadline, rg_check_fn check, vo
       else c->sleepers = w->next;
       if (w->next) w->next->prev = w->prev;
     }
-    if (check && !w->done && (interrupted || rg_now() >= until)) {
+    if (check && !w->done && (interrupted || (until >= 0 && rg_now() >= until))) {
       pthread_mutex_unlock(&c->mu);
       int stop = check(arg);
       pthread_mutex_lock(&c->mu);
