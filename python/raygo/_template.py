@@ -37,9 +37,9 @@ _LINE = 8192  # what is longer is written before its line ends
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 # What every worker uses within its first task, and what many use later: that is imported when nothing is asked of the template for a moment, so
-# that the first worker does not wait for it.
+# that the first worker does not wait for it.  Not asyncio, which takes 4 MB: jobs that use it are noticed (raygo._worker.HEAVY).
 _NEEDED = ("pickle", "traceback", "cloudpickle", "raygo._worker")
-_LATER = ("asyncio", "concurrent.futures.thread", "queue")
+_LATER = ("concurrent.futures.thread", "queue")
 _LATER_AFTER_MS = 300
 
 

@@ -18,8 +18,8 @@ from raygo._worker_template import Template
 
 # Imports whose time is worth saving: the node's template imports them before it forks.
 HEAVY = (
-    "numpy", "pandas", "scipy", "sklearn", "pyarrow", "polars", "torch", "torchvision", "tensorflow", "jax", "transformers", "datasets", "lightning", "xgboost",
-    "lightgbm", "cv2", "PIL", "matplotlib", "sympy", "networkx", "requests", "aiohttp", "fastapi", "pydantic", "boto3", "joblib", "nltk", "spacy",
+    "asyncio", "numpy", "pandas", "scipy", "sklearn", "pyarrow", "polars", "torch", "torchvision", "tensorflow", "jax", "transformers", "datasets", "lightning",
+    "xgboost", "lightgbm", "cv2", "PIL", "matplotlib", "sympy", "networkx", "requests", "aiohttp", "fastapi", "pydantic", "boto3", "joblib", "nltk", "spacy",
 )  # fmt: skip
 
 #: For the marker that tells whose output follows (`_template.py`). In C, because every write asks.
