@@ -87,7 +87,9 @@ static void free_scratch(void *p) {
   scratch = (struct rg_vec){0};
 }
 
-static bool take_addrefs(rg_client *c, struct rg_vec *to) {   /* wmu held: appends an ADDREF frame */
+/* wmu held: appends an ADDREF frame; the bytes of references taken.  Whoever sees the count at 0 may send at once, so the caller lowers it after the
+ * frame went out, or stands before all others in c->out. */
+static size_t take_addrefs(rg_client *c, struct rg_vec *to) {
   pthread_mutex_lock(&c->rmu);
   size_t n = c->addrefs.n;
   bool ok = rg_vec_room(to, sizeof(struct rg_hdr) + n);
@@ -98,24 +100,17 @@ static bool take_addrefs(rg_client *c, struct rg_vec *to) {   /* wmu held: appen
     c->addrefs.n = 0;
   }
   pthread_mutex_unlock(&c->rmu);
-  if (ok) atomic_fetch_sub(&c->naddrefs, n);
-  return ok;
+  return ok ? n : 0;
 }
 
 uint8_t *rg_out_begin(rg_client *c, size_t n) {
   if (c->fd < 0) {
     if (atomic_load(&c->naddrefs)) {
-      /* Whoever sees the count at 0 may send at once, so it falls only after the frame is in. */
       struct rg_vec v = {0};
       pthread_mutex_lock(&c->wmu);
-      pthread_mutex_lock(&c->rmu);
-      size_t k = c->addrefs.n;
-      struct rg_hdr h = {(uint32_t)k, RG_ADDREF, 0, 0};
-      bool ok = rg_vec_add(&v, &h, sizeof h) && rg_vec_add(&v, c->addrefs.p, k);
-      if (ok) c->addrefs.n = 0;
-      pthread_mutex_unlock(&c->rmu);
-      if (ok && k) c->input(c->conn, v.p, v.n);
-      if (ok) atomic_fetch_sub(&c->naddrefs, k);
+      size_t k = take_addrefs(c, &v);
+      if (k) c->input(c->conn, v.p, v.n);
+      atomic_fetch_sub(&c->naddrefs, k);
       pthread_mutex_unlock(&c->wmu);
       free(v.p);
     }
@@ -128,7 +123,7 @@ uint8_t *rg_out_begin(rg_client *c, size_t n) {
     return rg_vec_room(&scratch, n ? n : 1) ? scratch.p : NULL;
   }
   pthread_mutex_lock(&c->wmu);
-  if (atomic_load(&c->naddrefs)) take_addrefs(c, &c->out);
+  if (atomic_load(&c->naddrefs)) atomic_fetch_sub(&c->naddrefs, take_addrefs(c, &c->out));
   if (!rg_vec_room(&c->out, n)) {
     pthread_mutex_unlock(&c->wmu);
     return NULL;

@@ -19,8 +19,6 @@ enum {                            /* of capi/errors.tsv; only what the client it
   E_DEADLOCK = 23, E_SHUTDOWN = 25, E_INTERRUPTED = 28, E_NOMEM = 30
 };
 
-#define RG_CREATED_LOST ((uint32_t)~0u)
-
 struct rg_vec { uint8_t *p; size_t n, cap; };
 bool rg_vec_room(struct rg_vec *v, size_t more);
 bool rg_vec_add(struct rg_vec *v, const void *p, size_t n);
