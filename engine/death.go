@@ -41,6 +41,10 @@ func (n *Node) awaitDeath(w *worker) {
 	}
 	n.after(statusWait, func() {
 		if !w.exited {
+			if w.pid > 0 {
+				// It runs on without its connection, or its template, which ends what workers leave running, died with it.
+				unix.Kill(-w.pid, unix.SIGKILL)
+			}
 			n.deathKnown(w)
 		}
 	})

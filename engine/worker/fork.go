@@ -47,6 +47,9 @@ func (t *Template) Fork(worker uint64) (*os.File, error) {
 			p.err = s
 		}
 	}
+	if err := leavesSpare(r.fds[2]); err != nil {
+		return fail(err)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.gone || t.mu.closed {
@@ -59,6 +62,18 @@ func (t *Template) Fork(worker uint64) (*os.File, error) {
 	t.mu.queue = append(t.mu.queue, r)
 	t.mu.changed.Broadcast()
 	return conn, nil
+}
+
+// spareDescriptors stay free for what the process does beside raygo, such as a driver that imports a module to report an error.
+const spareDescriptors = 8
+
+// leavesSpare returns EMFILE if fd, the newest descriptor, is among the last that the process may have.
+func leavesSpare(fd int) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || uint64(fd)+spareDescriptors < limit.Cur {
+		return err
+	}
+	return unix.EMFILE
 }
 
 func (r *request) close() {

@@ -23,6 +23,7 @@ import os
 import select
 import signal
 import sys
+import time
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,9 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NU
 _NEEDED = ("pickle", "traceback", "cloudpickle", "raygo._worker")
 _LATER = ("concurrent.futures.thread", "queue")
 _LATER_AFTER_MS = 300
+
+# How long workers have to end by themselves once the engine is gone.
+_END_WITHIN_S = 0.5
 
 
 def _no_name() -> str:
@@ -143,6 +147,7 @@ class _Template:
         self._control = control
         self._arena_fd = arena_fd
         self._wake_r, self._wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._children: set[int] = set()
         self.worker: Any = None
 
     # ---- preparing
@@ -200,8 +205,8 @@ class _Template:
         gc.freeze()
         self._control.send(f"ready {os.getpid()}")
         poll = select.poll()
-        poll.register(self._control.sock, select.POLLIN)
         poll.register(self._wake_r, select.POLLIN)
+        poll.register(self._control.sock, select.POLLIN)
         idle: int | None = _LATER_AFTER_MS
         while True:
             ready = {fd for fd, _events in poll.poll(idle)}
@@ -221,7 +226,7 @@ class _Template:
                         if fds is not None:
                             return fds
                 except EOFError:
-                    self._reap()
+                    self._reap_all(poll)
                     os._exit(0)
 
     def _obey(self, line: str) -> list[int] | None:
@@ -246,25 +251,44 @@ class _Template:
                 except OSError:
                     # It has done so itself and gone on, or has ended.
                     pass
+                self._children.add(pid)
                 self._control.send(f"forked {worker} {pid}")
         for fd in fds:
             os.close(fd)
         return None
 
-    def _reap(self) -> None:
+    def _reap_all(self, poll: select.poll) -> None:
+        """The engine is gone: see every worker end, and all that it left running.
+
+        A worker's connection closes before the process has ended, so the last ones may still be about to when the engine, which saw them go, has
+        closed the control socket.
+        """
+        poll.unregister(self._control.sock)
+        for kill in (False, True):
+            if kill:
+                for pid in self._children:
+                    _kill_group(pid)
+            end = time.monotonic() + _END_WITHIN_S
+            while self._reap():
+                left = end - time.monotonic()
+                if left <= 0:
+                    break
+                poll.poll(left * 1000)
+                _drain(self._wake_r)
+
+    def _reap(self) -> bool:
+        """Report those that have ended. Returns whether others have not."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
-                return
+                return False
             if ended is None:
-                return
+                return True
             pid = ended.si_pid
-            try:
-                # What a task started and left running is in its worker's group. The number cannot be another's before the worker is reaped.
-                os.killpg(pid, signal.SIGKILL)
-            except OSError:
-                pass  # no such group: it ended before it had made one
+            # What a task started and left running is in its worker's group. The number cannot be another's before the worker is reaped.
+            _kill_group(pid)
+            self._children.discard(pid)
             _, status = os.waitpid(pid, 0)
             self._control.send(f"exit {pid} {status}")
 
@@ -301,6 +325,13 @@ def _open_output(fd: int, name: Callable[[], str]) -> _Output:
     out._name = name  # type: ignore[method-assign]
     out._held = {}
     return out
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except OSError:
+        pass  # no such group: the process ended before it had made one
 
 
 def _flush() -> None:

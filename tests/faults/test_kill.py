@@ -214,20 +214,42 @@ def test_worker_that_closes_all_its_descriptors(runtime):
     assert raygo.get(pid.remote(), timeout=20)
 
 
-@pytest.mark.parametrize("end", ["shutdown", "kill"])
+@pytest.mark.parametrize("end", ["shutdown", "kill", "stopped", "after its template"])
 def test_what_a_task_left_running_ends_with_its_worker(runtime, end):
     @raygo.remote
     def leave():
         import subprocess
 
-        return subprocess.Popen(["sleep", "300"]).pid, os.getpid()
+        return subprocess.Popen(["sleep", "300"]).pid, os.getpid(), os.getppid()
 
-    child, worker = raygo.get(leave.remote(), timeout=20)
+    child, worker, template = raygo.get(leave.remote(), timeout=20)
     assert alive(child)
-    if end == "kill":
-        os.kill(worker, signal.SIGKILL)
-    else:
+    if end == "after its template":
+        os.kill(template, signal.SIGKILL)
+        assert until(lambda: not alive(template))
+    if end == "stopped":
+        os.kill(worker, signal.SIGSTOP)
+    if end in ("shutdown", "stopped"):
         raygo.shutdown()
+    else:
+        os.kill(worker, signal.SIGKILL)
+    assert until(lambda: not alive(worker) and not alive(child))
+
+
+def test_what_a_task_left_running_ends_with_the_driver(driver):
+    process = driver("""
+        import os, signal, subprocess, raygo
+        raygo.init(num_cpus=1, include_dashboard=False)
+
+        @raygo.remote
+        def leave():
+            return subprocess.Popen(["sleep", "300"]).pid, os.getpid()
+
+        print(*raygo.get(leave.remote(), timeout=20), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    out, _ = process.communicate(timeout=30)
+    child, worker = map(int, out.split())
     assert until(lambda: not alive(worker) and not alive(child))
 
 
