@@ -219,7 +219,7 @@ func (s *Store) cameBack(e *Entry, err error) {
 	s.idle.pushBack(e)
 	if err != nil {
 		s.leave(e)
-		s.failWaiters(e, fmt.Errorf("%s is lost for now: %w", e.label, err))
+		s.failWaiters(e, fmt.Errorf("%s: %w", e.label, err))
 		s.pump()
 		return
 	}

@@ -178,7 +178,7 @@ func (d *disk) copyOut(seg *segment, off int64, data []byte) error {
 // read brings a record back into dst, which has its size.
 func (d *disk) read(rec *record, dst []byte) error {
 	fail := func(err error) error {
-		return fmt.Errorf("%w: cannot read %s back from %s: %w", ErrDisk, mib(rec.size), rec.seg.dir.path, err)
+		return fmt.Errorf("%w: cannot read %s back from %s: %w", ErrLost, exactly(rec.size), rec.seg.dir.path, err)
 	}
 	var h [recordHeader]byte
 	if _, err := rec.seg.file.ReadAt(h[:], rec.off); err != nil {

@@ -9,8 +9,11 @@ import (
 
 // Causes. What is returned wraps one of them once, with sizes and names.
 var (
-	ErrFull    = errors.New("the object store is full")
-	ErrDisk    = errors.New("the disk for spilled objects failed")
+	ErrFull = errors.New("the object store is full")
+	ErrDisk = errors.New("the disk for spilled objects failed")
+	// ErrLost: the object's copy on disk, the only one, is damaged or gone. The entry can only be deleted; whoever can make the value
+	// again makes a new one.
+	ErrLost    = errors.New("the object's copy on disk is lost")
 	ErrDeleted = errors.New("the object was deleted")
 	ErrClosed  = errors.New("the object store is closed")
 )
@@ -75,19 +78,33 @@ type Store struct {
 
 // Stats is a snapshot of the store.
 type Stats struct {
-	Capacity      int64 // bytes
-	Used          int64 // bytes handed out
-	Warm          int64 // free bytes whose pages hold memory
-	HighWater     int64 // most bytes handed out at once
-	LargestFree   int64 // longest free run
-	Objects       int   // in the arena or on disk
-	Pinned        int64 // bytes of pinned objects
-	Spilled       int64 // bytes of objects that are only on disk
-	SpilledTotal  int64 // bytes ever written to disk
-	RestoredTotal int64 // bytes ever read back
-	Waiting       int   // requests for space
+	Capacity      int64         // bytes
+	Used          int64         // bytes handed out
+	Warm          int64         // free bytes whose pages hold memory
+	HighWater     int64         // most bytes handed out at once
+	LargestFree   int64         // longest free run
+	Objects       int           // in the arena or on disk
+	Pinned        int64         // bytes of pinned objects
+	Spilled       int64         // bytes of objects that are only on disk
+	SpilledTotal  int64         // bytes ever written to disk
+	RestoredTotal int64         // bytes ever read back
+	SpillTime     time.Duration // spent on writing those
+	RestoreTime   time.Duration // spent on reading those
+	DiskUsed      int64         // bytes the spill files take up
+	DiskDead      int64         // of these, bytes that belong to no object any more and wait for compaction
+	SpillDirs     []SpillDirStats
+	Waiting       int // requests for space
 	WaitingBytes  int64
 	HugePages     bool
+}
+
+// SpillDirStats says how a directory for spilled objects is doing.
+type SpillDirStats struct {
+	Path   string
+	Free   int64  // bytes, when last looked; -1: not known
+	Total  int64  // bytes of its file system; -1: not known
+	Used   int64  // bytes of this store's spill files there
+	Failed string // why it was not written to when last tried; empty: it works
 }
 
 // Open makes a store. No page of it has memory until something is created.

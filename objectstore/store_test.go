@@ -301,7 +301,7 @@ func TestCorruptRecordIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := f.pin(a)
-	if !errors.Is(err, ErrDisk) || !strings.Contains(err.Error(), "checksum") {
+	if !errors.Is(err, ErrLost) || errors.Is(err, ErrDisk) || !strings.Contains(err.Error(), "checksum") {
 		t.Fatalf("%v", err)
 	}
 	f.verify(b, bs)
