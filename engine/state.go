@@ -338,7 +338,8 @@ func (n *Node) storeStats(p *peer) (any, error) {
 		}
 	}
 	return map[string]any{
-		"capacity": s.Capacity, "used": s.Used, "warm": s.Warm, "high_water": s.HighWater, "largest_free": s.LargestFree, "arena_objects": s.Objects, "pinned": s.Pinned,
+		"capacity": s.Capacity, "used": s.Used, "slack": s.Slack, "slab_free": s.SlabFree, "warm": s.Warm, "cold": s.Cold, "free_runs": s.FreeRuns,
+		"chunks": s.Chunks, "chunk_unused": s.ChunkUnused, "high_water": s.HighWater, "largest_free": s.LargestFree, "arena_objects": s.Objects, "pinned": s.Pinned,
 		"spilled": s.Spilled, "spilled_total": s.SpilledTotal, "restored_total": s.RestoredTotal, "waiting": s.Waiting, "waiting_bytes": s.WaitingBytes, "huge_pages": s.HugePages,
 		"objects": objects, "inline_bytes": inlineBytes,
 	}, nil

@@ -54,6 +54,8 @@ type arena struct {
 
 	capacity  int64 // bytes
 	used      int64 // bytes handed out
+	slabBytes int64 // bytes of slots in slabs, taken or not
+	slabUsed  int64 // bytes of taken slots
 	warmPages int64
 	coldPages int64
 	busyPages int64
@@ -252,11 +254,40 @@ func (a *arena) largestFree() int64 {
 
 func (e *extent) free() bool { return e.state == extentWarm || e.state == extentCold }
 
+// freeRuns counts the runs of free pages.
+func (a *arena) freeRuns() int {
+	runs, inRun := 0, false
+	for e := a.first; e != nil; e = e.next {
+		if e.free() && !inRun {
+			runs++
+		}
+		inRun = e.free()
+	}
+	return runs
+}
+
+// carve makes an extent of its own of n pages, from page on, of a used extent that has them. What is before them stays e; what is behind them
+// is the second extent returned. Either is nil where nothing is left.
+func (a *arena) carve(e *extent, page, n int64) (piece, before, behind *extent) {
+	piece = e
+	if lead := page - e.page; lead > 0 {
+		before, piece = e, a.cut(e, lead)
+	}
+	if piece.pages > n {
+		behind = a.cut(piece, n)
+	}
+	return piece, before, behind
+}
+
 // splitFree cuts e, which is in no bin, down to n pages; the rest stays free in e's state. Its neighbour behind differs, as e's did.
 func (a *arena) splitFree(e *extent, n int64) {
-	if e.pages == n {
-		return
+	if e.pages > n {
+		a.addFree(a.cut(e, n))
 	}
+}
+
+// cut leaves e, which is in no bin, n pages and returns the rest in the same state, in no bin either.
+func (a *arena) cut(e *extent, n int64) *extent {
 	rest := a.spare
 	if rest == nil {
 		rest = &extent{}
@@ -269,7 +300,7 @@ func (a *arena) splitFree(e *extent, n int64) {
 	}
 	e.next = rest
 	e.pages = n
-	a.addFree(rest)
+	return rest
 }
 
 // absorbNext joins e with the extent behind it. Neither is in a bin.

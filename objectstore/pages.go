@@ -11,7 +11,7 @@ const (
 // keepAhead is called with each new object. Once large objects are made, fresh pages are populated before they are asked for: as much
 // as is in use, so that a program that made one object does not pay for a hundred.
 func (s *Store) keepAhead(size int64) {
-	s.recent = max(s.recent, s.arena.used)
+	s.recent = max(s.recent, s.used())
 	if size >= largeCreate {
 		s.populateMore()
 	}

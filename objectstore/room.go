@@ -145,8 +145,7 @@ func (s *Store) canSpill() bool {
 // leave lets an idle entry with a copy on disk go from the arena.
 func (s *Store) leave(e *Entry) {
 	e.list.remove(e)
-	s.arena.free(e.span, s.now())
-	e.span = span{}
+	s.freeSpan(e)
 	e.state = spilled
 	s.spilled += e.size
 }
@@ -195,8 +194,9 @@ func (s *Store) wrote(e *Entry, rec *record, err error) {
 func (s *Store) restore(e *Entry, sp span) {
 	e.span = sp
 	e.state = restoring
+	s.asked += e.size
 	s.held.pushBack(e)
-	s.highWater = max(s.highWater, s.arena.used)
+	s.highWater = max(s.highWater, s.used())
 	data, rec := s.Bytes(e), e.rec
 	s.io.do(func() func() {
 		err := s.disk.read(rec, data)

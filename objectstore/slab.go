@@ -61,6 +61,7 @@ func (a *arena) allocSlot(class int) (span, bool) {
 			}
 			slots := int(e.pages << pageShift / classSizes[class])
 			s = &slab{ext: e, class: class, slots: slots, taken: make([]uint64, (slots+63)/64)}
+			a.slabBytes += e.pages << pageShift
 		}
 		a.linkPartial(s)
 	}
@@ -70,6 +71,7 @@ func (a *arena) allocSlot(class int) (span, bool) {
 	}
 	size := classSizes[class]
 	a.used += size
+	a.slabUsed += size
 	return span{off: s.ext.page<<pageShift + int64(slot)*size, size: size, slab: s}, true
 }
 
@@ -81,6 +83,7 @@ func (a *arena) freeSlot(sp span, now int64) {
 	}
 	s.taken[slot/64] &^= 1 << (slot % 64)
 	s.inUse--
+	a.slabUsed -= sp.size
 	if s.inUse > 0 {
 		return
 	}
@@ -90,7 +93,12 @@ func (a *arena) freeSlot(sp span, now int64) {
 		s.ext.stamp = now
 		return
 	}
-	a.release(s.ext, extentWarm, now)
+	a.dropSlab(s, now)
+}
+
+func (a *arena) dropSlab(s *slab, stamp int64) {
+	a.slabBytes -= s.ext.pages << pageShift
+	a.release(s.ext, extentWarm, stamp)
 }
 
 func (a *arena) hasEmptySlabs() bool {
@@ -107,7 +115,7 @@ func (a *arena) dropStaleSlabs(stamp int64) {
 	for c, s := range a.empty {
 		if s != nil && s.ext.stamp <= stamp {
 			a.empty[c] = nil
-			a.release(s.ext, extentWarm, s.ext.stamp)
+			a.dropSlab(s, s.ext.stamp)
 		}
 	}
 }
@@ -118,7 +126,7 @@ func (a *arena) dropEmptySlabs() bool {
 	for c, s := range a.empty {
 		if s != nil {
 			a.empty[c] = nil
-			a.release(s.ext, extentWarm, s.ext.stamp)
+			a.dropSlab(s, s.ext.stamp)
 			any = true
 		}
 	}

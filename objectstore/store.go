@@ -72,6 +72,9 @@ type Store struct {
 	spilled      int64
 	spilledTotal int64
 	restored     int64
+	asked        int64 // bytes of the objects in the arena, without what their slots and pages have beyond
+	chunks       int
+	chunkUnused  int64 // bytes of chunks that no object has
 	highWater    int64
 	closed       bool
 }
@@ -81,8 +84,14 @@ type Stats struct {
 	Capacity      int64         // bytes
 	Used          int64         // bytes handed out
 	Warm          int64         // free bytes whose pages hold memory
+	Cold          int64         // free bytes whose pages hold none: never written, or given back to the system
+	Slack         int64         // of Used: what slots and pages have over the objects in them
+	SlabFree      int64         // bytes in free slots of slabs: free for small objects only
 	HighWater     int64         // most bytes handed out at once
 	LargestFree   int64         // longest free run
+	FreeRuns      int           // runs of free pages; with LargestFree it tells how far the free space is in pieces
+	Chunks        int           // pieces lent to processes that cut their objects from them
+	ChunkUnused   int64         // bytes of these that no object has yet; neither in Used nor free
 	Objects       int           // in the arena or on disk
 	Pinned        int64         // bytes of pinned objects
 	Spilled       int64         // bytes of objects that are only on disk
@@ -146,14 +155,25 @@ func (s *Store) PinnedBytes() int64 { return s.pinned }
 // Stats takes a snapshot.
 func (s *Store) Stats() Stats {
 	st := Stats{
-		Capacity: s.opts.Capacity, Used: s.arena.used, Warm: s.arena.warmPages << pageShift, HighWater: s.highWater,
-		LargestFree: s.arena.largestFree(), Objects: s.objects, Pinned: s.pinned, Spilled: s.spilled,
+		Capacity: s.opts.Capacity, Used: s.used(), Warm: s.arena.warmPages << pageShift, Cold: s.arena.coldPages << pageShift,
+		Slack: s.used() - s.asked, SlabFree: s.arena.slabBytes - s.arena.slabUsed, HighWater: s.highWater,
+		LargestFree: s.arena.largestFree(), FreeRuns: s.arena.freeRuns(), Chunks: s.chunks, ChunkUnused: s.chunkUnused, Objects: s.objects, Pinned: s.pinned, Spilled: s.spilled,
 		SpilledTotal: s.spilledTotal, RestoredTotal: s.restored, Waiting: len(s.queue), HugePages: s.mem.huge,
 	}
 	for _, r := range s.queue {
 		st.WaitingBytes += r.size
 	}
 	return st
+}
+
+// used is what objects have.
+func (s *Store) used() int64 { return s.arena.used - s.chunkUnused }
+
+// freeSpan takes an entry's space back.
+func (s *Store) freeSpan(e *Entry) {
+	s.asked -= e.size
+	s.arena.free(e.span, s.now())
+	e.span = span{}
 }
 
 // Create sets size bytes aside for an object that its producer will write. label names the object in errors. done runs before Create
@@ -182,8 +202,9 @@ func (s *Store) Create(size int64, label string, done func(*Entry, error)) {
 func (s *Store) newEntry(sp span, size int64, label string) *Entry {
 	e := &Entry{s: s, span: sp, size: size, label: label, state: creating}
 	s.objects++
+	s.asked += size
 	s.held.pushBack(e)
-	s.highWater = max(s.highWater, s.arena.used)
+	s.highWater = max(s.highWater, s.used())
 	s.keepAhead(sp.size)
 	return e
 }
@@ -276,8 +297,7 @@ func (s *Store) Delete(e *Entry) {
 // release frees the space of an entry that is in a list and has no further use for it.
 func (s *Store) release(e *Entry) {
 	e.list.remove(e)
-	s.arena.free(e.span, s.now())
-	e.span = span{}
+	s.freeSpan(e)
 	e.state = gone
 	if e.rec != nil {
 		rec := e.rec
