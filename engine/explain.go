@@ -133,7 +133,10 @@ func (n *Node) explainQueued(t *taskState, who string) string {
 		if e.short != "" {
 			return fmt.Sprintf("%s is queued: %s", who, e.short)
 		}
-		return fmt.Sprintf("%s is queued, %d of its kind before it; a worker process is being started", who, c.Len()-1)
+		if others := c.Len() - 1; others > 0 {
+			return fmt.Sprintf("%s is queued with %d others of its kind; worker processes are being started", who, others)
+		}
+		return who + " is queued; a worker process is being started"
 	}
 	text := fmt.Sprintf("%s is queued for %v: of %s too little is free", who, c.Demand.Resources, strings.Join(short, " and "))
 	if holders := n.holdersOfResources(short); len(holders) > 0 {

@@ -15,12 +15,7 @@ func (n *Node) noteInfeasible(c *schedule.Class) {
 	why := c.Infeasible()
 	key := why + t.t.Name
 	limit := n.opts.infeasibleTimeout()
-	if g := c.Demand.Group; g != 0 {
-		if pg := n.sched.Group(g); pg == nil || pg.State == schedule.Removed {
-			limit = 0 // it will not come back
-		}
-	}
-	if limit == 0 {
+	if limit == 0 || c.Hopeless() {
 		n.strand.post(n.failInfeasible)
 		return
 	}
@@ -49,16 +44,16 @@ func (n *Node) failInfeasible() {
 		if why == "" {
 			continue
 		}
+		if limit < 0 && !c.Hopeless() {
+			continue
+		}
 		removed := false
 		if g := c.Demand.Group; g != 0 {
 			pg := n.sched.Group(g)
 			removed = pg == nil || pg.State == schedule.Removed
 		}
-		if limit < 0 && !removed {
-			continue
-		}
 		for it := c.Head(); it != nil; it = c.Head() {
-			if left := limit - (n.now - it.Since()); left > 0 && !removed {
+			if left := limit - (n.now - it.Since()); left > 0 && !c.Hopeless() {
 				if next < 0 || left < next {
 					next = left
 				}
@@ -67,8 +62,11 @@ func (n *Node) failInfeasible() {
 			c.Pop()
 			t := it.Value.(*taskState)
 			e := &sysError{Code: errs.EUNSCHEDULABLE, Message: fmt.Sprintf("%s was given up after %v: %s. Ask for less, or start raygo with more.", n.describe(t), limit, why)}
+			if c.Hopeless() {
+				e.Message = fmt.Sprintf("%s cannot run: %s", n.describe(t), why)
+			}
 			if removed {
-				e.Code, e.Message = errs.EPGREMOVED, fmt.Sprintf("%s cannot run: %s", n.describe(t), why)
+				e.Code = errs.EPGREMOVED
 				if t.flags&wire.FlagActorCreate != 0 {
 					e.Code = errs.EACTORPGREMOVED
 				}

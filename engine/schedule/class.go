@@ -55,6 +55,7 @@ type Class struct {
 	n          int
 	inWaiting  bool
 	infeasible string
+	hopeless   bool // infeasible, and nothing that comes later changes it
 	s          *Scheduler
 	Data       any // the caller's
 }
@@ -187,11 +188,14 @@ func (c *Class) fits() *Pool {
 // Infeasible says why the class can never run; "" when it can.
 func (c *Class) Infeasible() string { return c.infeasible }
 
+// Hopeless tells whether an infeasible class will stay so: nodes and placement groups that are gone do not come back, while resources may be added.
+func (c *Class) Hopeless() bool { return c.hopeless }
+
 func (c *Class) judge() {
-	c.infeasible = ""
+	c.infeasible, c.hopeless = "", false
 	d := &c.Demand
 	if d.Node != "" && d.Node != c.s.NodeID && !d.Soft {
-		c.infeasible = fmt.Sprintf("it must run on node %s, which is not there", d.Node)
+		c.infeasible, c.hopeless = fmt.Sprintf("it must run on node %s, which is not there", d.Node), true
 		return
 	}
 	for _, l := range d.Labels {
@@ -210,7 +214,7 @@ func (c *Class) judge() {
 	}
 	g := c.s.groups[d.Group]
 	if g == nil || g.State == Removed {
-		c.infeasible = "its placement group was removed"
+		c.infeasible, c.hopeless = "its placement group was removed", true
 		return
 	}
 	if g.infeasible != "" {
@@ -218,7 +222,7 @@ func (c *Class) judge() {
 		return
 	}
 	if d.Bundle >= len(g.Bundles) {
-		c.infeasible = fmt.Sprintf("its placement group has %d bundles, so there is no bundle %d", len(g.Bundles), d.Bundle)
+		c.infeasible, c.hopeless = fmt.Sprintf("its placement group has %d bundles, so there is no bundle %d", len(g.Bundles), d.Bundle), true
 		return
 	}
 	bundles := g.Bundles

@@ -233,9 +233,13 @@ def test_what_cannot_run_says_why() -> None:
     with pytest.raises(GetTimeoutError, match="unobtainium"):
         raygo.get(ref, timeout=0.5)
     raygo.cancel(ref)
+
+
+def test_a_node_that_is_not_there_is_not_waited_for() -> None:
+    """Resources may come with an autoscaler; a node of that name will not."""
     nowhere = NodeAffinitySchedulingStrategy("0" * 56, soft=False)
-    with pytest.raises(TaskUnschedulableError):
-        raygo.get(square.options(scheduling_strategy=nowhere).remote(1), timeout=15)
+    with pytest.raises(TaskUnschedulableError, match="cannot run: it must run on node 0000"):
+        raygo.get(square.options(scheduling_strategy=nowhere).remote(1), timeout=5)  # half of what infeasible demands are given
 
 
 def test_context_of_a_task() -> None:
