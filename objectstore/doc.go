@@ -2,7 +2,8 @@
 //
 // The arena is one anonymous memory file. Processes map it; the store only decides which bytes belong to whom. An object is created
 // (space is reserved and its producer writes), sealed (from then on it never changes), pinned while somebody reads it, and
-// deleted. An unpinned sealed object may be moved to disk to make room, and comes back when it is pinned.
+// deleted. An unpinned sealed object may be moved to disk to make room, and comes back when it is pinned. Once most of the arena is taken,
+// the least recently used ones are copied to disk ahead of need, so that room is had by letting go of them.
 //
 // What the package guarantees:
 //
@@ -14,10 +15,11 @@
 //     is an error, never wrong data.
 //   - Nothing is left behind by kill -9: memory file and spill files have no name.
 //
-// The store is not safe for concurrent use. Every call and every callback runs on the engine's single-writer strand; two goroutines
-// of its own do what takes time (one moves objects to and from disk, one populates and trims pages) and bring results back through
+// The store is not safe for concurrent use. Every call and every callback runs on the engine's single-writer strand; three goroutines
+// of its own do what takes time (one writes to disk, one reads from it, one populates and trims pages) and bring results back through
 // Env.Post.
 //
-// Layout of the code: arena.go decides on space and knows no memory; memory.go owns the memory file; segment.go and disk.go own the
-// spill files; runner.go is the goroutine; store.go and room.go tie them together.
+// Layout of the code: arena.go decides on space and knows no memory; memory.go owns the memory file; disk.go owns the spill directories,
+// segment.go the files in them and compact.go their dead bytes; runner.go is a goroutine. store.go, pins.go, room.go (who gets space),
+// spill.go (what leaves and comes back) and files.go (what is mapped from disk) tie them together.
 package objectstore

@@ -8,6 +8,11 @@ type Entry struct {
 	span  span    // while it has space
 	rec   *record // its copy on disk, if there is one; an entry in the arena that has one leaves without being written again
 
+	file   *spillFile // it lies in this file instead of the arena
+	mapped *segment   // its record is pinned where it lies: in this segment,
+	at     int64      // from here on
+	early  bool       // it was brought back ahead of need
+
 	state    entryState
 	deleted  bool
 	spilling bool // being written to disk, still in the arena
@@ -26,6 +31,7 @@ const (
 	spilled                     // only on disk
 	queued                      // only on disk, waiting for space to come back to
 	restoring                   // being read back
+	checking                    // being read where it lies, so that it may be mapped
 	gone
 )
 
@@ -35,13 +41,39 @@ func (e *Entry) Seal() {
 		return
 	}
 	e.state = resident
-	e.s.held.remove(e)
-	e.s.idle.pushBack(e)
+	if e.file != nil {
+		return
+	}
+	e.s.rest(e)
 	e.s.pump()
+	e.s.spillAhead()
 }
 
-// Offset is where the object begins in the arena; good while the entry is unsealed or pinned.
-func (e *Entry) Offset() int64 { return e.span.off }
+// Offset is where the object begins in the arena, or in its File; good while the entry is unsealed or pinned.
+func (e *Entry) Offset() int64 {
+	switch {
+	case e.mapped != nil:
+		return e.at
+	case e.file != nil:
+		return 0
+	}
+	return e.span.off
+}
+
+// File is the descriptor of the file that the object lies in when that is not the arena. It is the store's, and good while the entry is
+// unsealed or pinned. An unsealed object may be written there; else the file is to be read only.
+func (e *Entry) File() (fd int, ok bool) {
+	switch {
+	case e.mapped != nil:
+		return e.mapped.fd, true
+	case e.file != nil:
+		return e.file.fd, true
+	}
+	return -1, false
+}
+
+// onArena tells whether the entry takes up space in the arena.
+func (e *Entry) onArena() bool { return e.span.size > 0 }
 
 // Size is the object's size in bytes.
 func (e *Entry) Size() int64 { return e.size }
@@ -50,7 +82,10 @@ func (e *Entry) Size() int64 { return e.size }
 func (e *Entry) Sealed() bool { return e.state != creating }
 
 // InArena tells whether the object is in memory now.
-func (e *Entry) InArena() bool { return e.state == creating || e.state == resident }
+func (e *Entry) InArena() bool { return e.file == nil && (e.state == creating || e.state == resident) }
+
+// Ready tells whether the object can be pinned at once: it is in memory, or in a file to be mapped.
+func (e *Entry) Ready() bool { return e.state == creating || e.state == resident || e.mapped != nil }
 
 // Pinned tells whether anybody keeps the object in place.
 func (e *Entry) Pinned() bool { return e.pins > 0 }

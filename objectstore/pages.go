@@ -30,7 +30,7 @@ func (s *Store) populateMore() {
 	e := s.arena.reserve(cold, pagesFor(min(short, populatePiece)))
 	s.paging = true
 	off, n := e.page<<pageShift, e.pages<<pageShift
-	s.pages.do(func() func() {
+	s.pages.do(urgent, func() func() {
 		err := s.mem.populate(off, n)
 		return func() {
 			if s.closed {
@@ -78,7 +78,7 @@ func (s *Store) trim() {
 	e := s.arena.reserve(warm, trimPiece>>pageShift)
 	s.paging = true
 	off, n := e.page<<pageShift, e.pages<<pageShift
-	s.pages.do(func() func() {
+	s.pages.do(urgent, func() func() {
 		err := s.mem.punch(off, n)
 		return func() {
 			if s.closed {

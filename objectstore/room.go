@@ -1,7 +1,9 @@
 package objectstore
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -12,6 +14,8 @@ type request struct {
 	size   int64
 	label  string
 	entry  *Entry
+	need   Need
+	noFile error // why no file could be had instead; it is not tried again
 	done   func(*Entry, error)
 	since  time.Time
 	warned bool
@@ -39,20 +43,36 @@ func (s *Store) describe(r *request) Waiting {
 	return Waiting{Label: r.label, Size: r.size, For: time.Since(r.since), Restore: r.entry != nil, Holdings: s.holdings()}
 }
 
+// enqueue puts a request behind those that are as urgent.
 func (s *Store) enqueue(r *request) {
-	r.since = time.Now()
-	s.queue = append(s.queue, r)
+	if r.since.IsZero() {
+		r.since = time.Now()
+	}
+	i := len(s.queue)
+	for i > 0 && s.queue[i-1].need > r.need {
+		i--
+	}
+	s.queue = slices.Insert(s.queue, i, r)
 	s.pump()
 	s.setTimer()
 }
 
 func (s *Store) dropRequest(e *Entry) {
-	for i, r := range s.queue {
-		if r.entry == e {
-			s.queue = append(s.queue[:i], s.queue[i+1:]...)
-			return
-		}
+	if i := slices.IndexFunc(s.queue, func(r *request) bool { return r.entry == e }); i >= 0 {
+		s.queue = slices.Delete(s.queue, i, i+1)
 	}
+}
+
+// hurry moves the request of an entry that somebody now needs more urgently.
+func (s *Store) hurry(e *Entry, need Need) {
+	i := slices.IndexFunc(s.queue, func(r *request) bool { return r.entry == e })
+	if i < 0 || s.queue[i].need <= need {
+		return
+	}
+	r := s.queue[i]
+	s.queue = slices.Delete(s.queue, i, i+1)
+	r.need = need
+	s.enqueue(r)
 }
 
 // pump serves the queue as far as it can be served, and starts what makes room for the rest. Callbacks may come back into the store;
@@ -75,6 +95,9 @@ func (s *Store) pump() {
 		}
 		// Only pins going, or a disk recovering, can help the head. Others may pass: their owners may hold those pins.
 		s.servePassing()
+		if len(s.queue) > 0 && s.opts.Tight != nil {
+			s.opts.Tight()
+		}
 	}
 	s.pumping = false
 }
@@ -102,7 +125,11 @@ func (s *Store) serve(i int) bool {
 	}
 	s.queue = append(s.queue[:i], s.queue[i+1:]...)
 	if r.entry != nil {
-		s.restore(r.entry, sp)
+		urgency := urgent
+		if r.need > ForGet {
+			urgency = soon
+		}
+		s.restore(r.entry, sp, urgency)
 	} else {
 		r.done(s.newEntry(sp, r.size, r.label), nil)
 	}
@@ -124,115 +151,47 @@ func (s *Store) makeRoom() bool {
 	}
 	// With enough free but not in one piece, go on in steps: how much has to go is not known.
 	goal := max(want-free, s.queue[0].size/8, 1)
-	for e := s.idle.first; e != nil && s.spilling < goal; {
-		next := e.next
-		if e.rec != nil {
-			goal -= e.span.size
-			s.leave(e)
-			s.again = true
-		} else if s.canSpill() {
-			s.spill(e)
-		}
-		e = next
+	for s.clean.first != nil && goal > 0 {
+		goal -= s.clean.first.span.size
+		s.leave(s.clean.first)
+		s.again = true
 	}
-	return s.spilling > 0 || s.again || s.arena.busyPages > 0
+	if s.again {
+		return true
+	}
+	for s.spilling < goal && s.idle.first != nil && s.canSpill() {
+		s.spill(goal - s.spilling)
+	}
+	return s.spilling > 0 || s.arena.busyPages > 0
 }
 
 func (s *Store) canSpill() bool {
 	return len(s.opts.SpillDirs) > 0 && (s.diskErr == nil || !time.Now().Before(s.diskUntil))
 }
 
-// leave lets an idle entry with a copy on disk go from the arena.
-func (s *Store) leave(e *Entry) {
-	e.list.remove(e)
-	s.freeSpan(e)
-	e.state = spilled
-	s.spilled += e.size
-}
-
-// spill starts writing an idle entry to disk. It stays readable where it is until that is done.
-func (s *Store) spill(e *Entry) {
-	s.idle.remove(e)
-	s.held.pushBack(e)
-	e.spilling = true
-	s.spilling += e.span.size
-	data := s.Bytes(e)
-	s.io.do(func() func() {
-		rec, err := s.disk.write(data)
-		return func() { s.wrote(e, rec, err) }
+// mapInstead serves a request that only pins going could help from a file on disk, which takes none of the arena.
+func (s *Store) mapInstead(r *request) {
+	s.queue = slices.DeleteFunc(s.queue, func(q *request) bool { return q == r })
+	if r.entry != nil {
+		s.mapRecord(r.entry)
+		return
+	}
+	s.createFile(r.size, r.label, func(err error) error { return err }, func(e *Entry, err error) {
+		if err == nil || errors.Is(err, ErrClosed) {
+			r.done(e, err)
+			return
+		}
+		r.noFile = err
+		s.enqueue(r)
 	})
 }
 
-func (s *Store) wrote(e *Entry, rec *record, err error) {
-	if s.closed {
-		return
+// mapAt is when a request is served from a file, if it still only waits for pins; false when it will not be.
+func (s *Store) mapAt(r *request) (time.Time, bool) {
+	if len(s.opts.SpillDirs) == 0 || r.noFile != nil || r.entry == nil && s.diskErr != nil {
+		return time.Time{}, false
 	}
-	e.spilling = false
-	s.spilling -= e.span.size
-	if err != nil {
-		s.diskErr, s.diskUntil = err, time.Now().Add(diskBackoff)
-	} else {
-		s.diskErr = nil
-		s.spilledTotal += e.size
-		e.rec = rec
-	}
-	switch {
-	case e.pins > 0:
-	case e.deleted:
-		s.release(e)
-	case err == nil:
-		s.leave(e)
-	default:
-		s.held.remove(e)
-		s.idle.pushBack(e)
-	}
-	s.setTimer()
-	s.pump()
-}
-
-// restore starts reading an entry back into the space it was given.
-func (s *Store) restore(e *Entry, sp span) {
-	e.span = sp
-	e.state = restoring
-	s.asked += e.size
-	s.held.pushBack(e)
-	s.highWater = max(s.highWater, s.used())
-	data, rec := s.Bytes(e), e.rec
-	s.io.do(func() func() {
-		err := s.disk.read(rec, data)
-		return func() { s.cameBack(e, err) }
-	})
-}
-
-func (s *Store) cameBack(e *Entry, err error) {
-	if s.closed {
-		return
-	}
-	s.spilled -= e.size
-	e.state = resident
-	if e.deleted {
-		s.release(e)
-		s.pump()
-		return
-	}
-	s.held.remove(e)
-	s.idle.pushBack(e)
-	if err != nil {
-		s.leave(e)
-		s.failWaiters(e, fmt.Errorf("%s: %w", e.label, err))
-		s.pump()
-		return
-	}
-	s.restored += e.size
-	waiters := e.waiters
-	e.waiters = nil
-	for range waiters {
-		s.addPin(e)
-	}
-	for _, w := range waiters {
-		w(e.span.off, nil)
-	}
-	s.pump()
+	return r.since.Add(s.opts.MapAfter), true
 }
 
 // deadline is when a request has waited long enough, given what it waits for.
@@ -263,6 +222,9 @@ func (s *Store) setTimer() {
 		// Past its deadline a request only stays because the disk is at work, and the end of that sets the timer again.
 		if d := s.deadline(r); d.After(now) || s.spilling == 0 {
 			earlier(d)
+		}
+		if at, ok := s.mapAt(r); ok && (at.After(now) || s.spilling == 0) {
+			earlier(at)
 		}
 		if !r.warned {
 			earlier(r.since.Add(s.opts.WarnAfter))
@@ -299,8 +261,13 @@ func (s *Store) tick() {
 			}
 		}
 		// While the disk makes progress nobody gives up.
-		if s.spilling == 0 && !now.Before(s.deadline(r)) {
+		if s.spilling > 0 || !slices.Contains(s.queue, r) {
+			continue
+		}
+		if !now.Before(s.deadline(r)) {
 			s.giveUp(r)
+		} else if at, ok := s.mapAt(r); ok && !now.Before(at) {
+			s.mapInstead(r)
 		}
 	}
 	s.pump()
@@ -309,23 +276,16 @@ func (s *Store) tick() {
 
 // giveUp fails a request that waits, with the cause.
 func (s *Store) giveUp(r *request) {
-	found := false
-	for i, q := range s.queue {
-		if q == r {
-			s.queue = append(s.queue[:i], s.queue[i+1:]...)
-			found = true
-			break
-		}
-	}
-	if !found {
-		return
-	}
+	s.queue = slices.DeleteFunc(s.queue, func(q *request) bool { return q == r })
 	var err error
 	if s.diskErr != nil && s.idle.first != nil {
 		err = fmt.Errorf("no room for %s, %s, in the object store of %s: %w. Free space on that disk, name another one (object_spilling_directory), or let go of references that are no longer needed", r.label, exactly(r.size), mib(s.opts.Capacity), s.diskErr)
 	} else {
 		err = fmt.Errorf("%w: no room for %s, %s, in %s after %.3g s: %s. Let go of references that are no longer needed, or give the store more memory (object_store_memory)",
 			ErrFull, r.label, exactly(r.size), mib(s.opts.Capacity), time.Since(r.since).Seconds(), s.holdings())
+	}
+	if r.noFile != nil {
+		err = fmt.Errorf("%w. It could not be written into a file on disk either: %w", err, r.noFile)
 	}
 	if r.entry != nil {
 		r.entry.state = spilled
@@ -347,8 +307,10 @@ func (s *Store) holdings() string {
 			written += e.size
 		}
 	}
-	for e := s.idle.first; e != nil; e = e.next {
-		idle += e.size
+	for _, l := range []*entryList{&s.idle, &s.clean} {
+		for e := l.first; e != nil; e = e.next {
+			idle += e.size
+		}
 	}
 	labels := make([]string, 0, len(by))
 	for l := range by {

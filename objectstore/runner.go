@@ -2,13 +2,22 @@ package objectstore
 
 import "sync"
 
-// runner is one goroutine that does slow work in order and posts the outcome to the strand. It starts with its first job.
+// Urgencies of a runner's jobs. A job is begun when no more urgent one waits.
+const (
+	urgent = iota
+	soon
+	sometime
+	urgencies
+)
+
+// runner is one goroutine that does slow work, the urgent first and otherwise in order, and posts the outcome to the strand. It starts with
+// its first job.
 type runner struct {
 	env Env
 
 	mu      sync.Mutex
 	changed sync.Cond // jobs, working or closed
-	jobs    []func() func()
+	jobs    [urgencies][]func() func()
 	working bool // a job runs; never true while its outcome is posted
 	started bool
 	closed  bool
@@ -21,13 +30,13 @@ func newRunner(env Env) *runner {
 }
 
 // do queues a job. What the job returns runs on the strand.
-func (r *runner) do(job func() func()) {
+func (r *runner) do(urgency int, job func() func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return
 	}
-	r.jobs = append(r.jobs, job)
+	r.jobs[urgency] = append(r.jobs[urgency], job)
 	if !r.started {
 		r.started = true
 		go r.run()
@@ -39,16 +48,13 @@ func (r *runner) run() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
-		for len(r.jobs) == 0 && !r.closed {
+		job := r.take()
+		for job == nil && !r.closed {
 			r.changed.Wait()
+			job = r.take()
 		}
 		if r.closed {
 			return
-		}
-		job := r.jobs[0]
-		r.jobs[0] = nil
-		if r.jobs = r.jobs[1:]; len(r.jobs) == 0 {
-			r.jobs = nil
 		}
 		r.working = true
 		r.mu.Unlock()
@@ -66,6 +72,23 @@ func (r *runner) run() {
 	}
 }
 
+// take returns the next job, or nil. mu is held.
+func (r *runner) take() func() func() {
+	for i := range r.jobs {
+		line := &r.jobs[i]
+		if len(*line) == 0 {
+			continue
+		}
+		job := (*line)[0]
+		(*line)[0] = nil
+		if *line = (*line)[1:]; len(*line) == 0 {
+			*line = nil
+		}
+		return job
+	}
+	return nil
+}
+
 // stopping tells a long job to give up.
 func (r *runner) stopping() bool {
 	r.mu.Lock()
@@ -78,7 +101,7 @@ func (r *runner) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	r.jobs = nil
+	clear(r.jobs[:])
 	r.changed.Broadcast()
 	for r.working {
 		r.changed.Wait()

@@ -30,10 +30,14 @@ type Options struct {
 	SpillDirs []string // made when needed; none: nothing is spilled
 	Env       Env
 
+	SpillAt     float64       // share of the capacity from which on idle objects are copied to disk ahead of need (0.8); 1 or more: none are
+	MapAfter    time.Duration // how long a request waits for pins to go before it is served in a file on disk, which is slower (1 s)
 	FullTimeout time.Duration // how long a request waits when only pins going can help (60 s)
 	DiskGrace   time.Duration // the same when the disk is the trouble (2 s)
 	WarnAfter   time.Duration // when a waiting request is reported (10 s)
 	Warn        func(Waiting) // told once per request that waits longer; nil: nobody is
+
+	Tight func() // told when requests wait that only pins going can help
 
 	PopulateAhead int64         // most bytes of fresh pages kept ready (256 MiB); negative: none
 	TrimAfter     time.Duration // free pages unused for so long go back to the system (10 s); negative: never
@@ -46,12 +50,14 @@ type Store struct {
 	env   Env
 	mem   *memory
 	arena *arena
-	disk  *disk   // its I/O goroutine's, but for newDisk's arguments
-	io    *runner // spills and restores
+	disk  *disk
+	out   *runner // writes to disk, and gives space there back
+	in    *runner // reads from disk
 	pages *runner // populates and trims
 
-	held entryList // take up space and cannot be moved: being written, pinned, or just being copied
-	idle entryList // sealed, unpinned, in the arena: least recently used first
+	held  entryList // take up space and cannot be moved: being written, pinned, or just being copied
+	idle  entryList // sealed, unpinned, in the arena and nowhere else: least recently used first
+	clean entryList // the same with a copy on disk, so that their space can be had at once
 
 	queue   []*request // for space, oldest first
 	pumping bool
@@ -59,24 +65,29 @@ type Store struct {
 	timer   *time.Timer // next deadline of a request; nil when none waits
 	timerAt time.Time
 
-	spilling  int64 // bytes being written to disk that will then be free
+	spilling  int64 // bytes of the arena being written to disk, which will then be clean
+	cleaned   int64 // bytes of the arena in the clean list
+	ahead     int64 // bytes brought back ahead of need and not used yet
+	spillAt   int64 // used bytes that are neither clean nor about to be, from which on objects are copied ahead
 	diskErr   error // the latest failure to spill
 	diskUntil time.Time
 
-	paging       bool  // the pages goroutine has a job
-	recent       int64 // most bytes handed out at once since memory was last trimmed: how far to populate ahead
-	noPopulate   bool
-	trimTimer    *time.Timer
-	objects      int
-	pinned       int64
-	spilled      int64
-	spilledTotal int64
-	restored     int64
-	asked        int64 // bytes of the objects in the arena, without what their slots and pages have beyond
-	chunks       int
-	chunkUnused  int64 // bytes of chunks that no object has
-	highWater    int64
-	closed       bool
+	paging      bool  // the pages goroutine has a job
+	recent      int64 // most bytes handed out at once since memory was last trimmed: how far to populate ahead
+	noPopulate  bool
+	trimTimer   *time.Timer
+	objects     int
+	pinned      int64
+	spilled     int64
+	files       map[*Entry]struct{} // entries with a file of their own
+	inFiles     int64               // their bytes
+	checks      map[*Entry]struct{} // entries whose copy is read before it is mapped
+	compacting  map[*segment]bool
+	asked       int64 // bytes of the objects in the arena, without what their slots and pages have beyond
+	chunks      int
+	chunkUnused int64 // bytes of chunks that no object has
+	highWater   int64
+	closed      bool
 }
 
 // Stats is a snapshot of the store.
@@ -95,6 +106,8 @@ type Stats struct {
 	Objects       int           // in the arena or on disk
 	Pinned        int64         // bytes of pinned objects
 	Spilled       int64         // bytes of objects that are only on disk
+	Files         int64         // of these, bytes of objects that have a file of their own because they found no room in the arena
+	Clean         int64         // bytes in the arena that have a copy on disk and can go at once
 	SpilledTotal  int64         // bytes ever written to disk
 	RestoredTotal int64         // bytes ever read back
 	SpillTime     time.Duration // spent on writing those
@@ -126,6 +139,10 @@ func Open(opts Options) (*Store, error) {
 			*d = v
 		}
 	}
+	if opts.SpillAt <= 0 {
+		opts.SpillAt = 0.8
+	}
+	def(&opts.MapAfter, time.Second)
 	def(&opts.FullTimeout, 60*time.Second)
 	def(&opts.DiskGrace, 2*time.Second)
 	def(&opts.WarnAfter, 10*time.Second)
@@ -138,8 +155,9 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, env: opts.Env, mem: mem, arena: newArena(opts.Capacity), io: newRunner(opts.Env), pages: newRunner(opts.Env)}
-	s.disk = newDisk(opts.SpillDirs, s.io.stopping)
+	s := &Store{opts: opts, env: opts.Env, mem: mem, arena: newArena(opts.Capacity), out: newRunner(opts.Env), in: newRunner(opts.Env), pages: newRunner(opts.Env),
+		files: map[*Entry]struct{}{}, checks: map[*Entry]struct{}{}, compacting: map[*segment]bool{}, spillAt: int64(opts.SpillAt * float64(opts.Capacity))}
+	s.disk = newDisk(opts.SpillDirs, s.out.stopping)
 	return s, nil
 }
 
@@ -157,9 +175,10 @@ func (s *Store) Stats() Stats {
 	st := Stats{
 		Capacity: s.opts.Capacity, Used: s.used(), Warm: s.arena.warmPages << pageShift, Cold: s.arena.coldPages << pageShift,
 		Slack: s.used() - s.asked, SlabFree: s.arena.slabBytes - s.arena.slabUsed, HighWater: s.highWater,
-		LargestFree: s.arena.largestFree(), FreeRuns: s.arena.freeRuns(), Chunks: s.chunks, ChunkUnused: s.chunkUnused, Objects: s.objects, Pinned: s.pinned, Spilled: s.spilled,
-		SpilledTotal: s.spilledTotal, RestoredTotal: s.restored, Waiting: len(s.queue), HugePages: s.mem.huge,
+		LargestFree: s.arena.largestFree(), FreeRuns: s.arena.freeRuns(), Chunks: s.chunks, ChunkUnused: s.chunkUnused, Objects: s.objects, Pinned: s.pinned, Spilled: s.spilled + s.inFiles,
+		Files: s.inFiles, Clean: s.cleaned, Waiting: len(s.queue), HugePages: s.mem.huge,
 	}
+	s.disk.stats(&st)
 	for _, r := range s.queue {
 		st.WaitingBytes += r.size
 	}
@@ -178,7 +197,7 @@ func (s *Store) freeSpan(e *Entry) {
 
 // Create sets size bytes aside for an object that its producer will write. label names the object in errors. done runs before Create
 // returns when there is room, later when room has to be made. It gets an entry that is to be sealed or deleted, or an error that
-// wraps ErrFull, ErrDisk or ErrClosed.
+// wraps ErrFull, ErrDisk or ErrClosed. An object that is larger than the arena, or waited too long for room in it, gets a file (Entry.File).
 func (s *Store) Create(size int64, label string, done func(*Entry, error)) {
 	if s.closed {
 		done(nil, ErrClosed)
@@ -186,8 +205,10 @@ func (s *Store) Create(size int64, label string, done func(*Entry, error)) {
 	}
 	size = max(size, 1)
 	if size > s.opts.Capacity {
-		done(nil, fmt.Errorf("%w: %s of %s can never fit into its %s: make the object smaller or give the store more memory (object_store_memory)",
-			ErrFull, label, exactly(size), mib(s.opts.Capacity)))
+		s.createFile(size, label, func(err error) error {
+			return fmt.Errorf("%w: %s, %s, is larger than its %s of memory, and no disk takes it: %w. Make the object smaller, give the store more memory (object_store_memory), or name a spill directory with more space (object_spilling_directory)",
+				ErrFull, label, exactly(size), exactly(s.opts.Capacity), err)
+		}, done)
 		return
 	}
 	if len(s.queue) == 0 {
@@ -209,62 +230,6 @@ func (s *Store) newEntry(sp span, size int64, label string) *Entry {
 	return e
 }
 
-// Pin keeps a sealed object in place until Unpin, and brings it back from disk when it is there. done runs before Pin returns when the
-// object is in the arena.
-func (s *Store) Pin(e *Entry, done func(off int64, err error)) {
-	switch {
-	case s.closed:
-		done(0, ErrClosed)
-	case e.deleted:
-		done(0, fmt.Errorf("%w: %s", ErrDeleted, e.label))
-	case e.state == creating:
-		done(0, fmt.Errorf("objectstore: %s is pinned before it is sealed", e.label))
-	case e.state == resident:
-		s.addPin(e)
-		done(e.span.off, nil)
-	default:
-		e.waiters = append(e.waiters, done)
-		if e.state == spilled {
-			e.state = queued
-			s.enqueue(&request{size: e.size, label: e.label, entry: e})
-		}
-	}
-}
-
-func (s *Store) addPin(e *Entry) {
-	if e.pins == 0 {
-		s.pinned += e.size
-		if !e.spilling {
-			s.idle.remove(e)
-			s.held.pushBack(e)
-		}
-	}
-	e.pins++
-}
-
-// Unpin takes one pin back.
-func (s *Store) Unpin(e *Entry) {
-	if e.pins == 0 {
-		panic("objectstore: " + e.label + " is unpinned more often than pinned")
-	}
-	if s.closed {
-		return
-	}
-	if e.pins--; e.pins > 0 {
-		return
-	}
-	s.pinned -= e.size
-	switch {
-	case e.spilling:
-	case e.deleted:
-		s.release(e)
-	default:
-		s.held.remove(e)
-		s.idle.pushBack(e)
-	}
-	s.pump()
-}
-
 // Delete gives up an object: its space is free as soon as no pin and no copying is left. An entry that was not sealed goes at once; its
 // producer must not write any more. Deleting twice is deleting once.
 func (s *Store) Delete(e *Entry) {
@@ -273,20 +238,26 @@ func (s *Store) Delete(e *Entry) {
 	}
 	e.deleted = true
 	s.objects--
-	switch e.state {
-	case creating:
+	switch {
+	case e.file != nil:
+		if e.pins == 0 {
+			s.removeFile(e)
+		}
+	case e.state == creating:
 		s.release(e)
-	case resident:
+	case e.state == resident:
 		if e.pins == 0 && !e.spilling {
 			s.release(e)
 		}
-	case spilled:
-		s.dropRecord(e)
-	case queued:
+	case e.state == spilled:
+		if e.pins == 0 {
+			s.dropRecord(e)
+		}
+	case e.state == queued:
 		s.dropRequest(e)
 		s.dropRecord(e)
-	case restoring:
-		// The reader is at work in its space; restored cleans up.
+	default:
+		// It is being read, and what comes after that cleans up.
 	}
 	if len(e.waiters) > 0 {
 		s.failWaiters(e, fmt.Errorf("%w: %s", ErrDeleted, e.label))
@@ -296,24 +267,19 @@ func (s *Store) Delete(e *Entry) {
 
 // release frees the space of an entry that is in a list and has no further use for it.
 func (s *Store) release(e *Entry) {
-	e.list.remove(e)
+	s.unlist(e)
+	s.needed(e)
 	s.freeSpan(e)
 	e.state = gone
-	if e.rec != nil {
-		rec := e.rec
-		e.rec = nil
-		s.io.do(func() func() { s.disk.drop(rec); return nil })
-	}
+	s.forgetRecord(e)
 	s.trimLater()
 }
 
 // dropRecord forgets an entry that is only on disk.
 func (s *Store) dropRecord(e *Entry) {
 	s.spilled -= e.size
-	rec := e.rec
-	e.rec = nil
 	e.state = gone
-	s.io.do(func() func() { s.disk.drop(rec); return nil })
+	s.forgetRecord(e)
 }
 
 func (s *Store) failWaiters(e *Entry, err error) {
@@ -324,7 +290,7 @@ func (s *Store) failWaiters(e *Entry, err error) {
 	}
 }
 
-// Bytes is the object in this process's mapping; the slice is good while the entry is unsealed or pinned.
+// Bytes is the object in this process's mapping of the arena; the slice is good while the entry is unsealed or pinned, and has no File.
 func (s *Store) Bytes(e *Entry) []byte {
 	off := e.span.off
 	return s.mem.data[off : off+e.size : off+e.size]
@@ -354,8 +320,15 @@ func (s *Store) Close() error {
 	for e := s.held.first; e != nil; e = e.next {
 		s.failWaiters(e, ErrClosed)
 	}
-	s.io.stop()
+	for e := range s.checks {
+		s.failWaiters(e, ErrClosed)
+	}
+	s.out.stop()
+	s.in.stop()
 	s.pages.stop()
+	for e := range s.files {
+		s.disk.remove(e.file)
+	}
 	s.disk.close()
 	return s.mem.close()
 }
