@@ -513,6 +513,7 @@ void rg_free_client(rg_client *c) {
     c->log_head = l->next;
     free(l);
   }
+  rg_file_free_all(c);
   if (c->arena_ro) munmap(c->arena_ro, c->arena_size);
   if (c->arena_rw) munmap(c->arena_rw, c->arena_size);
   forget_fd(&c->fd);

@@ -44,13 +44,15 @@ struct rg_slot {                 /* what this process knows of one object; read 
 struct rg_counter { _Atomic int32_t n; _Atomic int32_t refs; };   /* malloc'd; freed at refs 0 */
 void rg_counter_decref(rg_counter *k);
 
-struct rg_pin {                  /* read-only bytes in the arena that stay while refs > 0 */
+struct rg_pin {                  /* read-only bytes in the arena, or in a file, that stay while refs > 0 */
   struct rg_oid oid;
   rg_client *c;
   const uint8_t *data;
   uint64_t len;
   uint8_t is_error;
   _Atomic int32_t refs;
+  void *map;                     /* NULL: in the arena; else this pin's own mapping */
+  size_t maplen;
   rg_pin *next;
 };
 

@@ -145,8 +145,13 @@ int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns
   if (r) return r;
   rg_drain(c);   /* what was let go makes room first */
   uint64_t offset = 0;
-  r = rg_create_space(c, oid, size, timeout_ns, check, arg, &offset, message);
+  uint32_t file = 0;
+  r = rg_create_space(c, oid, size, timeout_ns, check, arg, &offset, &file, message);
   if (r) return r;
+  if (file) {
+    if ((r = rg_file_create(c, oid, file, offset, size, data))) rg_abort(c, oid);
+    return r;
+  }
   if (offset > c->arena_size || size > c->arena_size - offset) return E_INTERNAL;
   populate(c, offset, size);
   *data = c->arena_rw + offset;
@@ -155,6 +160,7 @@ int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns
 
 int rg_seal(rg_client *c, struct rg_oid oid, uint64_t len, int is_error, const struct rg_oid *refs, uint32_t nrefs) {
   struct rg_out o = {oid.index, RG_V_ARENA, (uint16_t)(is_error != 0), NULL, len, refs, nrefs};
+  rg_file_done(c, oid);
   size_t n = value_size(RG_V_ARENA, len, nrefs);
   uint8_t *p = rg_frame_begin(c, RG_SEAL, 0, oid.task, n);
   if (!p) return E_NOMEM;
@@ -162,7 +168,10 @@ int rg_seal(rg_client *c, struct rg_oid oid, uint64_t len, int is_error, const s
   return rg_out_end(c, sizeof(struct rg_hdr) + n, true);
 }
 
-int rg_abort(rg_client *c, struct rg_oid oid) { return rg_send(c, RG_ABORT, 0, oid.task, &oid, sizeof oid, NULL, 0); }
+int rg_abort(rg_client *c, struct rg_oid oid) {
+  rg_file_done(c, oid);
+  return rg_send(c, RG_ABORT, 0, oid.task, &oid, sizeof oid, NULL, 0);
+}
 
 /* ------------------------------------------------------------------------------------------------ running tasks */
 
@@ -253,6 +262,8 @@ void rg_task_free(rg_client *c, rg_task *t) {
 
 int rg_result(rg_client *c, uint64_t task, uint32_t attempt, uint32_t status, uint64_t exec_ns, const struct rg_out *v, uint32_t n, int more) {
   if (rg_dead(c)) return rg_dead_code(c);
+  for (uint32_t i = 0; i < n; i++)
+    if (v[i].kind == RG_V_ARENA) rg_file_done(c, (struct rg_oid){task, v[i].index, 0});
   struct rg_result r = {status, n, exec_ns, attempt, 0};
   size_t len = sizeof r;
   for (uint32_t i = 0; i < n; i++) len += value_size(v[i].kind, v[i].len, v[i].nrefs);
@@ -266,6 +277,7 @@ int rg_result(rg_client *c, uint64_t task, uint32_t attempt, uint32_t status, ui
 
 int rg_item(rg_client *c, uint64_t task, const struct rg_out *v) {
   if (rg_dead(c)) return rg_dead_code(c);
+  if (v->kind == RG_V_ARENA) rg_file_done(c, (struct rg_oid){task, v->index, 0});
   size_t len = value_size(v->kind, v->len, v->nrefs);
   uint8_t *p = rg_frame_begin(c, RG_ITEM, 0, task, len);
   if (!p) return E_NOMEM;

@@ -47,7 +47,8 @@ struct rg_request {               /* an RG_CALL, RG_CREATE or RG_PIN in flight *
   struct rg_oid oid;              /* RG_CREATE, RG_PIN */
   rg_waiter *w;
   uint32_t status;
-  uint64_t offset;
+  uint64_t offset;                /* RG_CREATE: the answer's, as file */
+  uint32_t file;
   uint8_t *reply;                 /* malloc'd */
   size_t reply_len;
   rg_pin **pin;
@@ -110,6 +111,8 @@ struct rg_client {
   uint8_t *arena_ro, *arena_rw;
   int arena_fd;
   uint64_t arena_size;
+  struct rg_filemap *filemaps;    /* mu: objects being written outside the arena */
+  _Atomic size_t nfilemaps;
   uint8_t *populated;             /* one byte per RG_CHUNK of arena_rw */
 
   pthread_t monitor;
@@ -141,7 +144,13 @@ void rg_free_client(rg_client *c);
 void rg_user_done(rg_client *c);
 
 /* client_wait.c */
-int rg_create_space(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns, rg_check_fn check, void *arg, uint64_t *offset, char **message);
+int rg_create_space(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns, rg_check_fn check, void *arg, uint64_t *offset, uint32_t *file, char **message);
+
+/* client_file.c */
+void *rg_file_map(rg_client *c, uint32_t file, uint64_t offset, uint64_t len, bool write, size_t *maplen, uint8_t **data);
+int rg_file_create(rg_client *c, struct rg_oid oid, uint32_t file, uint64_t offset, uint64_t size, uint8_t **data);
+void rg_file_done(rg_client *c, struct rg_oid oid);   /* it is written: its mapping goes */
+void rg_file_free_all(rg_client *c);
 
 /* client_exec.c */
 void rg_task_drop(rg_client *c, rg_task *t);              /* mu held: rg_task_free */
@@ -150,7 +159,7 @@ void rg_task_drop(rg_client *c, rg_task *t);              /* mu held: rg_task_fr
 rg_slot *rg_slot_find(rg_client *c, struct rg_oid oid);   /* mu */
 void rg_drain(rg_client *c);
 void rg_release_counted(rg_client *c);   /* at the end: slots that nobody holds but their counter */
-rg_pin *rg_pin_new(rg_client *c, struct rg_oid oid, uint64_t offset, uint64_t len, int is_error);
+rg_pin *rg_pin_new(rg_client *c, struct rg_oid oid, const struct rg_value *v);
 void rg_slot_ready(rg_client *c, rg_slot *s, const struct rg_value *v, const uint8_t *data);  /* mu */
 
 /* client_read.c */

@@ -86,7 +86,7 @@ static int on_object(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
   }
   if (pinned) {
     struct rg_request *r = take_request(c, RG_PIN, 0, oid);
-    rg_pin *pin = rg_pin_new(c, oid, v.offset, v.len, v.is_error);
+    rg_pin *pin = rg_pin_new(c, oid, &v);
     if (r) {
       *r->pin = pin;
       r->status = pin ? 0 : E_INTERNAL;
@@ -114,6 +114,7 @@ static void on_created(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
   }
   r->status = k.status;
   r->offset = k.offset;
+  r->file = k.file;
   if (k.message_len && k.message_len <= h->len - sizeof k && (r->reply = calloc(1, (size_t)k.message_len + 1))) {
     memcpy(r->reply, p + sizeof k, k.message_len);
     r->reply_len = k.message_len;
@@ -162,7 +163,7 @@ static int on_exec(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
     a->is_error = v.is_error;
     a->len = v.len;
     if (v.kind == RG_V_ARENA) {
-      if (!(a->pin = rg_pin_new(c, a->oid, v.offset, v.len, v.is_error))) goto bad;
+      if (!(a->pin = rg_pin_new(c, a->oid, &v))) goto bad;
       a->data = a->pin->data;
     }
   }

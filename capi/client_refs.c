@@ -1,5 +1,6 @@
 /* References: the table of slots, handles, pins, and what is announced about them. */
 #include "client_int.h"
+#include <sys/mman.h>
 
 static size_t hash(struct rg_oid o) {
   uint64_t h = (o.task ^ ((uint64_t)o.index << 40)) * 0x9e3779b97f4a7c15u;
@@ -111,12 +112,17 @@ void rg_slot_decref(rg_client *c, rg_slot *s) {
 
 void rg_pin_incref(rg_pin *p) { atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed); }
 
+static void free_pin(rg_pin *p) {
+  if (p->map) munmap(p->map, p->maplen);
+  free(p);
+}
+
 void rg_pin_decref(rg_pin *p) {
   if (atomic_fetch_sub(&p->refs, 1) != 1) return;
   if (atomic_load_explicit(&rg_forked, memory_order_relaxed)) return;
   rg_client *c = p->c;
   if (atomic_load(&c->closed)) {   /* nobody is left to tell */
-    free(p);
+    free_pin(p);
     rg_user_done(c);
     return;
   }
@@ -126,15 +132,20 @@ void rg_pin_decref(rg_pin *p) {
   rg_kick(c);
 }
 
-rg_pin *rg_pin_new(rg_client *c, struct rg_oid oid, uint64_t offset, uint64_t len, int is_error) {
-  if (!c->arena_ro || offset > c->arena_size || len > c->arena_size - offset) return NULL;
+rg_pin *rg_pin_new(rg_client *c, struct rg_oid oid, const struct rg_value *v) {
+  if (!v->file && (!c->arena_ro || v->offset > c->arena_size || v->len > c->arena_size - v->offset)) return NULL;
   rg_pin *p = calloc(1, sizeof *p);
   if (!p) return NULL;
+  uint8_t *data = NULL;
+  if (v->file && !(p->map = rg_file_map(c, v->file, v->offset, v->len, false, &p->maplen, &data))) {
+    free(p);
+    return NULL;
+  }
   p->oid = oid;
   p->c = c;
-  p->data = c->arena_ro + offset;
-  p->len = len;
-  p->is_error = (uint8_t)is_error;
+  p->data = v->file ? data : c->arena_ro + v->offset;
+  p->len = v->len;
+  p->is_error = (uint8_t)v->is_error;
   atomic_store_explicit(&p->refs, 1, memory_order_relaxed);
   atomic_fetch_add_explicit(&c->users, 1, memory_order_relaxed);
   return p;
@@ -156,7 +167,7 @@ void rg_drain(rg_client *c) {
       next = p->next;
       rg_vec_add(&v, &p->oid, sizeof p->oid);
       npins++;
-      free(p);
+      free_pin(p);
       if (dead) rg_user_done(c);
     }
     *(struct rg_hdr *)v.p = (struct rg_hdr){(uint32_t)(npins * sizeof(struct rg_oid)), RG_UNPIN, 0, 0};

@@ -222,11 +222,12 @@ int rg_call(rg_client *c, const void *payload, size_t len, int64_t timeout_ns, r
   return r;
 }
 
-int rg_create_space(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns, rg_check_fn check, void *arg, uint64_t *offset, char **message) {
+int rg_create_space(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns, rg_check_fn check, void *arg, uint64_t *offset, uint32_t *file, char **message) {
   struct rg_request q = {.type = RG_CREATE, .oid = oid};
   struct rg_create k = {oid.index, 0, size};
   int r = ask(c, &q, &k, sizeof k, timeout_ns, check, arg);
   *offset = q.offset;
+  *file = q.file;
   if (message) *message = (char *)q.reply;
   else free(q.reply);
   return r;

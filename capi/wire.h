@@ -74,7 +74,7 @@ enum rg_flag {
 
 enum rg_kind {             /* how a value is held */
   RG_V_INLINE = 1,         /* data follows */
-  RG_V_ARENA = 2,          /* at rg_value.offset in the arena; offset is ~0 where the frame grants no pin */
+  RG_V_ARENA = 2,          /* at rg_value.offset in the arena, or in a file (rg_value.file); offset is ~0 where the frame grants no pin */
   RG_V_SYSERR = 3          /* data follows: msgpack map {code, message, …}: the engine's own error instead of a value */
 };
 
@@ -85,7 +85,7 @@ struct rg_value {          /* 32 bytes; then nrefs rg_oid the value contains; th
   uint64_t len;            /* bytes of the value */
   uint64_t offset;
   uint32_t nrefs;
-  uint32_t zero;
+  uint32_t file;           /* ARENA, from the engine.  0: in the arena; else 1 + the engine's descriptor of the file to map: /proc/<engine>/fd/<file - 1> */
 };
 
 struct rg_submit {         /* 40 bytes; then ntop rg_oid; then nnested rg_oid; then args_len bytes padded to 8 */
@@ -132,7 +132,8 @@ struct rg_create { uint32_t index; uint32_t zero; uint64_t size; };
 struct rg_created {        /* then, if status is not 0, message_len bytes padded to 8 */
   uint32_t index, status;
   uint64_t offset;
-  uint32_t message_len, zero;
+  uint32_t message_len;
+  uint32_t file;           /* as in rg_value: where the object is to be written, if not in the arena */
 };
 
 /* A value's blob, in a frame or in the arena: header, then nbuf rg_bufent, then the body; buffers at 64-byte multiples from the start. */

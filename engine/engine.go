@@ -157,7 +157,6 @@ func (n *Node) open() (err error) {
 	}
 	n.store, err = objectstore.Open(objectstore.Options{
 		Capacity: n.opts.ObjectStoreMemory, SpillDirs: n.opts.SpillDirs, Env: storeEnv{n}, Warn: n.storeIsTight,
-		MapAfter: 1 << 62, // until processes can map what is not in the arena
 	})
 	if err != nil {
 		return errs.New(errs.ENOMEM, "the object store of %d bytes cannot be made: %w", n.opts.ObjectStoreMemory, err)

@@ -132,9 +132,15 @@ func TestPutAndGetInTheArena(t *testing.T) {
 		x.answer(inlineValue(1, []byte(fmt.Sprint(v.Kind, v.Len))))
 	})
 	r.want(r.submit(r.function("length"), "", ref), fmt.Sprint(wire.Arena, len(big)+16))
-	if _, err := r.c.Put(ctx(t), make([]byte, 65<<20)); !errors.Is(err, errs.ESTOREFULL) {
-		t.Error(err)
+	ref.Release()
+	huge := bytes.Repeat([]byte("9876543210"), 6_600_000) // more than the store: in a file
+	if ref, err = r.c.Put(ctx(t), huge); err != nil {
+		t.Fatal(err)
 	}
+	if got, err := r.get(ref); err != nil || got != string(huge) {
+		t.Fatal(len(got), err)
+	}
+	r.want(r.submit(r.function("length"), "", ref), fmt.Sprint(wire.Arena, len(huge)+16))
 	ref.Release()
 	r.workers[0].die(0) // it has not unpinned
 	eventually(t, "the store is empty", func() bool { return asInt(r.ask("store.stats", nil)["used"]) == 0 })

@@ -36,7 +36,7 @@ func (n *Node) begin(t *taskState) {
 
 func resident(t *taskState) bool {
 	for _, o := range t.top() {
-		if o.state == inArena && !o.entry.InArena() {
+		if o.state == inArena && !o.entry.Ready() {
 			return false
 		}
 	}
@@ -144,7 +144,7 @@ func (n *Node) fetchNow(f fetch) {
 		left++
 		t.fetching++
 		e := o.entry
-		n.store.Pin(e, func(_ int64, err error) {
+		n.store.PinFor(objectstore.ForTask, e, func(_ int64, err error) {
 			switch {
 			case err != nil:
 				code, text := storeError(err)

@@ -366,7 +366,11 @@ func (n *Node) holdersOf(o *object) func(func(*peer) bool) {
 func (o *object) appendValue(b []byte, offset uint64) []byte {
 	switch o.state {
 	case inArena:
-		return wire.AppendValueHead(b, o.index, wire.Arena, o.isError, o.size, offset, 0)
+		file := uint32(0)
+		if offset != wire.NoOffset {
+			file = fileOf(o.entry)
+		}
+		return wire.AppendPlace(b, o.index, o.isError, o.size, offset, file)
 	case sysErr:
 		return wire.AppendValue(b, wire.Value{Index: o.index, Kind: wire.SysErr, IsError: true, Data: o.data})
 	}

@@ -49,17 +49,23 @@ func (n *Node) create(p *peer, num uint64, c wire.CreateFrame) error {
 				p.created = map[wire.OID]*objectstore.Entry{}
 			}
 			p.created[oid] = e
-			r.Offset = uint64(e.Offset())
+			r.Offset, r.File = uint64(e.Offset()), fileOf(e)
 		}
 		p.done(wire.AppendCreated(p.frame(), num, r))
 	}
-	if c.Size > uint64(n.store.Capacity()) {
-		answer(nil, fmt.Errorf("%w: %s of %d bytes can never fit into its %d: make the object smaller, or start raygo with more object_store_memory",
-			objectstore.ErrFull, n.labelOf(p, oid), c.Size, n.store.Capacity()))
-		return nil
+	if c.Size > 1<<62 {
+		return errs.New(errs.EINVAL, "object %v cannot have %d bytes", oid, c.Size)
 	}
 	n.store.Create(int64(c.Size), n.labelOf(p, oid), answer)
 	return nil
+}
+
+// fileOf is what frames say about where an entry lies: 0 in the arena, else 1 + the descriptor of the file.
+func fileOf(e *objectstore.Entry) uint32 {
+	if fd, ok := e.File(); ok {
+		return uint32(fd) + 1
+	}
+	return 0
 }
 
 // labelOf says for the store's own messages what an object is.

@@ -31,13 +31,14 @@ type Hello struct {
 
 // Client is one connection to a node engine.
 type Client struct {
-	send    func([]byte) error // whole frames
-	hangUp  func()
-	arena   []byte // mapped, read-write; nil: not yet
-	arenaFD int
-	size    int64
-	Welcome map[string]any
-	hello   Hello
+	send      func([]byte) error // whole frames
+	hangUp    func()
+	arena     []byte // mapped, read-write; nil: not yet
+	arenaFD   int
+	size      int64
+	enginePID int // whose descriptors name the files of objects outside the arena
+	Welcome   map[string]any
+	hello     Hello
 
 	number  atomic.Uint64
 	request atomic.Uint64
@@ -120,7 +121,7 @@ func Embed(attach Attach, h Hello) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.send = input
+	c.send, c.enginePID = input, os.Getpid()
 	c.hangUp = func() {
 		detach()
 		q.Lock()
@@ -160,6 +161,12 @@ func Dial(path string, h Hello) (*Client, error) {
 		return nil, errs.New(errs.ECONNECTION, "no engine answers at %s: %w", path, err)
 	}
 	c := newClient(h)
+	who, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("getsockopt", err)
+	}
+	c.enginePID = int(who.Pid)
 	var wmu sync.Mutex
 	c.send = func(b []byte) error {
 		wmu.Lock()

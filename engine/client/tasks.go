@@ -283,8 +283,9 @@ func (c *Client) onExec(h wire.Header, b []byte) error {
 			v.Data, _ = msgpack.Marshal(map[string]any{"code": int(errs.ETASK), "message": fmt.Sprintf("%s: %v", name, failed), "task_name": name})
 		} else if len(v.Data) > wire.InlineMax {
 			oid := wire.OID{Task: h.ID, Index: 1}
-			if to, err := c.create(context.Background(), oid, len(v.Data)); err == nil {
+			if to, written, err := c.create(context.Background(), oid, len(v.Data)); err == nil {
 				copy(to, v.Data)
+				written()
 				v = wire.Value{Index: 1, Kind: wire.Arena, Len: uint64(len(v.Data)), Offset: wire.NoOffset}
 			}
 		}
@@ -306,11 +307,12 @@ func (c *Client) execArgs(x *wire.ExecFrame) ([]any, error) {
 		}
 		rest = r
 		if v.Kind == wire.Arena {
-			arena, err := c.mapping()
+			data, release, err := c.place(v.File, v.Offset, v.Len, false)
 			if err != nil {
 				return nil, err
 			}
-			v.Data = arena[v.Offset : v.Offset+v.Len]
+			defer release()
+			v.Data = data
 			unpin = append(unpin, id)
 		}
 		var out any

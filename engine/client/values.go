@@ -159,11 +159,12 @@ func (c *Client) Put(ctx context.Context, v any) (Ref, error) {
 		b := wire.AppendValue(start, wire.Value{Kind: wire.Inline, Data: blob})
 		return r, c.send(wire.End(b, 0))
 	}
-	to, err := c.create(ctx, oid, len(blob))
+	to, written, err := c.create(ctx, oid, len(blob))
 	if err != nil {
 		return Ref{}, err
 	}
 	copy(to, blob)
+	written()
 	r := c.own(oid)
 	c.onObject(oid, wire.Value{Kind: wire.Arena, Len: uint64(len(blob)), Offset: wire.NoOffset})
 	b := wire.AppendValue(wire.Begin(nil, wire.Seal, 0, num), wire.Value{Kind: wire.Arena, Len: uint64(len(blob)), Offset: wire.NoOffset})
@@ -186,30 +187,26 @@ func (c *Client) mapping() ([]byte, error) {
 	return c.arena, nil
 }
 
-// create asks for space in the arena.
-func (c *Client) create(ctx context.Context, oid wire.OID, size int) ([]byte, error) {
-	arena, err := c.mapping()
-	if err != nil {
-		return nil, err
-	}
+// create asks for space, and returns it with what is to be called when it has been written to.
+func (c *Client) create(ctx context.Context, oid wire.OID, size int) ([]byte, func(), error) {
 	ch := make(chan wire.CreatedFrame, 1)
 	c.mu.Lock()
 	c.mu.spaces[oid] = ch
 	c.mu.Unlock()
 	if err := c.send(wire.AppendCreate(nil, oid.Task, wire.CreateFrame{Index: oid.Index, Size: uint64(size)})); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	select {
 	case k, ok := <-ch:
 		if !ok {
-			return nil, c.closedError()
+			return nil, nil, c.closedError()
 		}
 		if k.Status != 0 {
-			return nil, errs.New(errs.Code(k.Status), "%s", k.Message)
+			return nil, nil, errs.New(errs.Code(k.Status), "%s", k.Message)
 		}
-		return arena[k.Offset : k.Offset+uint64(size)], nil
+		return c.place(k.File, k.Offset, uint64(size), true)
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
 }
 
@@ -263,11 +260,12 @@ func (c *Client) GetBlob(ctx context.Context, r Ref, use func(blob []byte) error
 		return e
 	case wire.Arena:
 		defer c.send(wire.AppendOIDFrame(nil, wire.Unpin, 0, 0, r.oid)) // a lost connection unpins too
-		arena, err := c.mapping()
+		data, release, err := c.place(v.File, v.Offset, v.Len, false)
 		if err != nil {
 			return err
 		}
-		v.Data = arena[v.Offset : v.Offset+v.Len]
+		defer release()
+		v.Data = data
 	}
 	if v.IsError {
 		return &TaskError{append([]byte(nil), v.Data...)}

@@ -48,6 +48,13 @@ func AppendOID(b []byte, o OID) []byte {
 // AppendUint64 appends a number.
 func AppendUint64(b []byte, n uint64) []byte { return le.AppendUint64(b, n) }
 
+// AppendPlace appends a value that lies in the arena, or in a file (see Value.File).
+func AppendPlace(b []byte, index uint32, isError bool, n, offset uint64, file uint32) []byte {
+	b = AppendValueHead(b, index, Arena, isError, n, offset, 0)
+	le.PutUint32(b[len(b)-4:], file)
+	return b
+}
+
 // AppendValueHead appends a value without its references and data, which must follow.
 func AppendValueHead(b []byte, index uint32, kind Kind, isError bool, n, offset uint64, nrefs int) []byte {
 	b = le.AppendUint32(b, index)
@@ -155,7 +162,7 @@ func AppendCreated(b []byte, task uint64, c CreatedFrame) []byte {
 	b = le.AppendUint32(b, c.Status)
 	b = le.AppendUint64(b, c.Offset)
 	b = le.AppendUint32(b, uint32(len(c.Message)))
-	b = le.AppendUint32(b, 0)
+	b = le.AppendUint32(b, c.File)
 	b = append(b, c.Message...)
 	return End(b, start)
 }

@@ -7,6 +7,7 @@ type Value struct {
 	IsError bool
 	Len     uint64
 	Offset  uint64 // Arena
+	File    uint32 // Arena, from the engine: 0 when it is in the arena, else 1 + the engine's descriptor of the file that it lies in
 	Refs    OIDs   // references the value contains
 	Data    []byte // Inline, SysErr
 }
@@ -22,7 +23,8 @@ func TakeValue(b []byte) (v Value, rest []byte, err error) {
 	v.Len = le.Uint64(b[8:])
 	v.Offset = le.Uint64(b[16:])
 	nrefs := le.Uint32(b[24:])
-	if isError > 1 || le.Uint32(b[28:]) != 0 {
+	v.File = le.Uint32(b[28:])
+	if isError > 1 || v.File != 0 && v.Kind != Arena {
 		return v, nil, malformed("a value with unknown marks")
 	}
 	v.IsError = isError == 1
@@ -194,15 +196,16 @@ type CreatedFrame struct {
 	Index   uint32
 	Status  uint32
 	Offset  uint64
+	File    uint32 // as in Value
 	Message string
 }
 
 // ParseCreated reads the payload of Created.
 func ParseCreated(b []byte) (c CreatedFrame, err error) {
-	if len(b) < CreatedSize || le.Uint32(b[20:]) != 0 {
+	if len(b) < CreatedSize {
 		return c, malformed("a created of %d bytes", len(b))
 	}
-	c.Index, c.Status, c.Offset = le.Uint32(b), le.Uint32(b[4:]), le.Uint64(b[8:])
+	c.Index, c.Status, c.Offset, c.File = le.Uint32(b), le.Uint32(b[4:]), le.Uint64(b[8:]), le.Uint32(b[20:])
 	text, rest, err := takeBytes(b[CreatedSize:], uint64(le.Uint32(b[16:])))
 	if err != nil {
 		return c, err

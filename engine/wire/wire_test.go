@@ -98,8 +98,8 @@ func TestCreateRoundTrip(t *testing.T) {
 	if c, err := ParseCreate(payload); err != nil || c.Size != 1<<40 || c.Index != 3 {
 		t.Fatal(c, err)
 	}
-	_, payload = one(t, AppendCreated(nil, 1, CreatedFrame{3, 19, 64, "full"}))
-	if c, err := ParseCreated(payload); err != nil || c.Message != "full" || c.Status != 19 || c.Offset != 64 {
+	_, payload = one(t, AppendCreated(nil, 1, CreatedFrame{Index: 3, Status: 19, Offset: 64, File: 6, Message: "full"}))
+	if c, err := ParseCreated(payload); err != nil || c.Message != "full" || c.Status != 19 || c.Offset != 64 || c.File != 6 {
 		t.Fatal(c, err)
 	}
 }
@@ -145,7 +145,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add(AppendSubmit(nil, 1, 0, SubmitFrame{Top: MakeOIDs(OID{1, 1}), Args: []byte("x")}))
 	f.Add(AppendResult(nil, 1, ResultFrame{}, Value{Index: 1, Kind: Inline, Data: []byte("abc")}))
 	f.Add(AppendExec(nil, 1, 0, &ExecFrame{NTop: 1, Top: AppendValue(AppendOID(nil, OID{5, 1}), Value{Kind: Arena, Len: 9})}))
-	f.Add(AppendCreated(nil, 1, CreatedFrame{1, 2, 3, "m"}))
+	f.Add(AppendCreated(nil, 1, CreatedFrame{1, 2, 3, 0, "m"}))
 	f.Add(AppendOIDFrame(nil, AddRef, 0, 0, OID{1, 1}, OID{2, 2}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for {

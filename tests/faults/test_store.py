@@ -51,8 +51,54 @@ def test_a_get_that_waits_for_room_says_so(small):
     refs = [make.remote(i) for i in range(10)]
     raygo.wait(refs, num_returns=len(refs), timeout=30)
     with pytest.raises(GetTimeoutError, match="is on disk and waits for room"):
-        raygo.get(refs, timeout=1)
+        raygo.get(refs, timeout=0.3)
     assert raygo.get(refs[0], timeout=20)[0] == 0
+
+
+def test_a_get_of_more_than_the_store_reads_the_rest_on_disk(small):
+    refs = [make.remote(i) for i in range(20)]
+    values = raygo.get(refs, timeout=50)
+    assert [(v[0], v[-1], len(v), v.flags.writeable) for v in values] == [(i, i, 3 * MB // 8, False) for i in range(20)]
+    del refs
+    assert [v.sum() for v in values] == [i * 3 * MB // 8 for i in range(20)]
+
+
+def test_an_object_larger_than_the_store_works_through_disk(small):
+    @raygo.remote
+    def inside(x):
+        big = raygo.put(bytes(range(256)) * (MB // 8))
+        return float(x.sum()), len(raygo.get(big)), raygo.get(big)[-1]
+
+    @raygo.remote
+    def items():
+        for i in range(2):
+            yield np.full(32 * MB // 8, i, dtype=np.float64)
+
+    given = np.arange(32 * MB // 8, dtype=np.float64)
+    ref = raygo.put(given)
+    got = raygo.get(ref)
+    assert not got.flags.writeable
+    assert np.array_equal(got, given)
+    del ref  # the view keeps it
+    assert np.array_equal(got, given)
+    ref = raygo.put(given)
+    assert raygo.get(inside.remote(ref), timeout=50) == (given.sum(), 32 * MB, 255)
+    assert raygo.get(make.remote(7, 40 * MB), timeout=50).sum() == 7 * 40 * MB // 8
+    assert [raygo.get(r, timeout=50)[-1] for r in items.remote()] == [0, 1]
+
+
+def test_an_object_that_neither_store_nor_disk_can_take_is_an_error_with_both_sizes(tmp_path):
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=30m", "none", tmp_path], check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        raygo.shutdown()
+        raygo.init(num_cpus=1, include_dashboard=False, object_store_memory=24 * MB, log_to_driver=False, _object_spilling_directory=str(tmp_path))
+        with pytest.raises(ObjectStoreFullError, match=r"\(41943\d\d\d bytes\).*\(25165824 bytes\).*30.0 MiB free.*no space left"):
+            raygo.put(np.zeros(40 * MB // 8))
+        assert raygo.get(raygo.put(np.ones(26 * MB // 8))).sum() == 26 * MB // 8
+    finally:
+        raygo.shutdown()
+        subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small disk")
