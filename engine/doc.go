@@ -12,6 +12,7 @@
 //
 //	objects.go     who holds what, values, waiting for them     storage.go    the arena: create, seal, pin
 //	tasks.go       a task from SUBMIT to its end                run.go        leases, sending tasks, results, prefetch
+//	admission.go   whose arguments may be in memory             exec.go       what a process is sent
 //	workers.go     processes: pool, death                       envs.go       templates of processes, runtime environments
 //	actors.go      actors and their calls                       generators.go streams of values
 //	jobs.go        drivers, and what ends with them             groups.go     placement groups

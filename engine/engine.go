@@ -47,9 +47,10 @@ type Node struct {
 	readying bool
 	children int // tasks that tasks have started and that have not ended
 
-	fetches   []fetch // sent tasks whose arguments are to be brought back from disk, one after another
-	fetchBusy bool    // the store is at it for one
-	refetch   bool    // something changed that may make room for one
+	fetches    []fetch // sent tasks whose arguments are to be brought back from disk, one after another
+	fetchBusy  bool    // the store is at it for one
+	fetchArmed bool    // a timer looks at fetches again
+	refetch    bool    // something changed that may make room for one
 
 	peers      map[uint32]*peer
 	dirty      []*peer // have frames to be sent
@@ -156,7 +157,7 @@ func (n *Node) open() (err error) {
 		n.opts.SpillDirs = []string{n.session.Dir + "/spill"}
 	}
 	n.store, err = objectstore.Open(objectstore.Options{
-		Capacity: n.opts.ObjectStoreMemory, SpillDirs: n.opts.SpillDirs, Env: storeEnv{n}, Warn: n.storeIsTight,
+		Capacity: n.opts.ObjectStoreMemory, SpillDirs: n.opts.SpillDirs, Env: storeEnv{n}, Warn: n.storeIsTight, Tight: n.storeIsShort,
 	})
 	if err != nil {
 		return errs.New(errs.ENOMEM, "the object store of %d bytes cannot be made: %w", n.opts.ObjectStoreMemory, err)
@@ -233,10 +234,12 @@ func (n *Node) settle(captured bool) {
 	}
 	if n.reschedule {
 		n.dispatch()
+		n.fetchAhead()
 	}
 	if n.refetch {
 		n.refetch = false
 		n.nextFetch()
+		n.fetchAhead()
 	}
 	n.flushAll(captured)
 }

@@ -105,6 +105,7 @@ func (n *Node) more(w *worker) {
 	if w.ntasks > want/2 {
 		return
 	}
+	left := n.store.Capacity() / 16
 	for w.ntasks < want {
 		it := w.class.Head()
 		if it == nil {
@@ -115,6 +116,9 @@ func (n *Node) more(w *worker) {
 			if w.ntasks > 0 {
 				return
 			}
+		}
+		if w.ntasks > 0 && !n.mayGoAhead(t, &left) {
+			return
 		}
 		w.class.Pop()
 		n.deliver(w, t)

@@ -84,6 +84,9 @@ func (e *Entry) Sealed() bool { return e.state != creating }
 // InArena tells whether the object is in memory now.
 func (e *Entry) InArena() bool { return e.file == nil && (e.state == creating || e.state == resident) }
 
+// InFile tells whether the object has a file of its own and so never takes space in the arena.
+func (e *Entry) InFile() bool { return e.file != nil }
+
 // Ready tells whether the object can be pinned at once: it is in memory, or in a file to be mapped.
 func (e *Entry) Ready() bool { return e.state == creating || e.state == resident || e.mapped != nil }
 

@@ -170,6 +170,12 @@ func (s *Store) Capacity() int64 { return s.opts.Capacity }
 // PinnedBytes is how much of the arena cannot be moved because of pins.
 func (s *Store) PinnedBytes() int64 { return s.pinned }
 
+// Tight tells whether somebody who runs waits for room.
+func (s *Store) Tight() bool { return len(s.queue) > 0 && s.queue[0].need == ForGet }
+
+// AnySpilled tells whether there is anything to bring back.
+func (s *Store) AnySpilled() bool { return s.spilled > 0 }
+
 // Stats takes a snapshot.
 func (s *Store) Stats() Stats {
 	st := Stats{

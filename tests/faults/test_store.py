@@ -1,4 +1,6 @@
 """A store that is too small, a disk that is full."""
+import functools
+import operator
 import os
 import subprocess
 import time
@@ -40,11 +42,79 @@ def test_tasks_whose_arguments_do_not_fit_together_take_turns(small):
     assert time.monotonic() - begin < 40
 
 
-def test_arguments_that_never_fit_fail_at_once(small):
+def test_arguments_that_never_fit_together_are_read_on_disk(small):
+    refs = [make.remote(i) for i in range(20)]
+    assert raygo.get([first.remote(*refs) for _ in range(3)], timeout=50) == [list(range(20))] * 3
+
+
+def test_a_call_that_never_ends_starves_no_task(small):
+    @raygo.remote
+    class Keeper:
+        def run(self, *arrays):
+            time.sleep(3600)
+
     refs = [make.remote(i) for i in range(10)]
-    raygo.wait(refs, num_returns=len(refs), timeout=30)
-    with pytest.raises(ObjectStoreFullError, match=r"task first .* arguments have \d+ bytes together.*object_store_memory"):
-        raygo.get(first.remote(*refs), timeout=20)
+    keeper = Keeper.remote()
+    keeper.run.remote(*refs[:6])
+    assert raygo.get([first.remote(*refs[4:]) for _ in range(3)], timeout=50) == [list(range(4, 10))] * 3
+
+
+def test_results_find_room_while_arguments_fill_the_store():
+    """Two tasks at a time have 20 MB of arguments and make 10 MB, all kept, in a store of 64 MB."""
+    raygo.shutdown()
+    raygo.init(num_cpus=2, include_dashboard=False, object_store_memory=64 * MB, log_to_driver=False)
+    try:
+
+        @raygo.remote
+        def add(a, b):
+            return a + b
+
+        parts = [make.remote(i, 10 * MB) for i in range(10)]
+        sums = [add.remote(parts[i % 10], parts[(i + 1 + i // 10) % 10]) for i in range(40)]
+        for i, ref in enumerate(sums):
+            value = raygo.get(ref, timeout=60)
+            assert (value == i % 10 + (i + 1 + i // 10) % 10).all()
+            del value
+    finally:
+        raygo.shutdown()
+
+
+def test_nested_gets_under_pressure(small):
+    @raygo.remote
+    def outer(i, big):
+        inner = [make.remote(i * 10 + k) for k in range(3)]
+        return float(big[0]) + sum(float(v[-1]) for v in raygo.get(inner))
+
+    big = [make.remote(i) for i in range(8)]
+    assert raygo.get([outer.remote(i, big[i % 8]) for i in range(12)], timeout=60) == [i % 8 + 30 * i + 3 for i in range(12)]
+
+
+def test_a_shuffle_of_twice_the_store_loses_nothing():
+    raygo.shutdown()
+    raygo.init(num_cpus=2, include_dashboard=False, object_store_memory=64 * MB, log_to_driver=False)
+    try:
+        nmap, nreduce, rows = 16, 8, MB
+
+        @raygo.remote(num_returns=nreduce)
+        def split(seed):
+            x = np.random.default_rng(seed).integers(0, 2**63, rows)
+            return [x[x % nreduce == k] for k in range(nreduce)]
+
+        @raygo.remote
+        def join(k, *parts):
+            x = np.concatenate(parts)
+            assert (x % nreduce == k).all()
+            return len(x), int(np.bitwise_xor.reduce(x))
+
+        maps = [split.remote(seed) for seed in range(nmap)]
+        got = raygo.get([join.remote(k, *[m[k] for m in maps]) for k in range(nreduce)], timeout=110)
+        want = 0
+        for seed in range(nmap):
+            want ^= int(np.bitwise_xor.reduce(np.random.default_rng(seed).integers(0, 2**63, rows)))
+        assert sum(n for n, _ in got) == nmap * rows
+        assert functools.reduce(operator.xor, (x for _, x in got)) == want
+    finally:
+        raygo.shutdown()
 
 
 def test_a_get_that_waits_for_room_says_so(small):
