@@ -18,16 +18,17 @@ import (
 
 // Options say what a node is. They come as a msgpack map with the names below; what is absent or nil has its default.
 type Options struct {
-	Version           string             `msgpack:"version"`             // of who starts the engine; another one is refused
-	NumCPUs           *float64           `msgpack:"num_cpus"`            // nil: those of the machine
-	NumGPUs           *float64           `msgpack:"num_gpus"`            // nil: those that are found
-	GPUIDs            []string           `msgpack:"gpu_ids"`             // what to put into CUDA_VISIBLE_DEVICES for each; nil: 0, 1, …
-	Resources         map[string]float64 `msgpack:"resources"`           // more, by name
-	Labels            map[string]string  `msgpack:"labels"`              // of the node
-	Memory            int64              `msgpack:"memory"`              // bytes tasks may ask for; 0: 70 % of the machine's
-	ObjectStoreMemory int64              `msgpack:"object_store_memory"` // bytes; 0: 30 % of the machine's
-	SpillDirs         []string           `msgpack:"spill_dirs"`          // nil: one in the session's folder
-	TempDir           string             `msgpack:"temp_dir"`            // where session folders are made
+	Version           string             `msgpack:"version"`                   // of who starts the engine; another one is refused
+	NumCPUs           *float64           `msgpack:"num_cpus"`                  // nil: those of the machine
+	NumGPUs           *float64           `msgpack:"num_gpus"`                  // nil: those that are found
+	GPUIDs            []string           `msgpack:"gpu_ids"`                   // what to put into CUDA_VISIBLE_DEVICES for each; nil: 0, 1, …
+	Resources         map[string]float64 `msgpack:"resources"`                 // more, by name
+	Labels            map[string]string  `msgpack:"labels"`                    // of the node
+	Memory            int64              `msgpack:"memory"`                    // bytes tasks may ask for; 0: 70 % of the machine's
+	ObjectStoreMemory int64              `msgpack:"object_store_memory"`       // bytes; 0: 30 % of the machine's
+	SpillDirs         []string           `msgpack:"spill_dirs"`                // nil: one in the session's folder
+	SpillThreshold    *float64           `msgpack:"object_spilling_threshold"` // part of the store from which on idle objects are copied to disk; nil: 0.8
+	TempDir           string             `msgpack:"temp_dir"`                  // where session folders are made
 	SessionName       string             `msgpack:"session_name"`
 	Executable        string             `msgpack:"executable"` // of workers: a Python with raygo
 	Env               map[string]string  `msgpack:"env"`        // of workers, on top of ours
@@ -59,6 +60,13 @@ func (o *Options) infeasibleTimeout() time.Duration {
 	return time.Duration(*o.InfeasibleTimeout * float64(time.Second))
 }
 
+func (o *Options) spillAt() float64 {
+	if o.SpillThreshold == nil {
+		return 0.8
+	}
+	return max(*o.SpillThreshold, 1e-9) // 0 is the store's own default
+}
+
 func (o *Options) workerIdle() time.Duration {
 	if o.WorkerIdle <= 0 {
 		return time.Minute
@@ -74,6 +82,9 @@ func (o *Options) complete() (schedule.Resources, error) {
 	}
 	if o.ObjectStoreMemory < 1<<20 {
 		return nil, errs.New(errs.EINVAL, "object_store_memory is %d bytes; the least is 1 MiB", o.ObjectStoreMemory)
+	}
+	if t := o.SpillThreshold; t != nil && !(*t >= 0 && *t <= 1) {
+		return nil, errs.New(errs.EINVAL, "object_spilling_threshold is %v; it is a part of the object store, from 0 to 1", *t)
 	}
 	if o.Memory == 0 {
 		o.Memory = total * 7 / 10

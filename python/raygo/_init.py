@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from _thread import RLock
@@ -24,6 +25,12 @@ _registered = False
 
 # The engine's settings that a user may change, by _system_config or a variable RAYGO_<NAME>.
 _SETTINGS: dict[str, type] = {"infeasible_timeout_s": float, "worker_idle_s": float, "prestart": int}
+# Those of them that Ray has too, by a variable RAY_<name> as well.
+_RAY_SETTINGS: dict[str, type] = {
+    "object_spilling_threshold": float,
+    "object_spilling_config": str,
+}
+_SETTINGS.update(_RAY_SETTINGS)
 # Arguments of Ray's that have no effect here, and internal ones; all are accepted.
 _INTERNAL = frozenset(
     (
@@ -400,16 +407,39 @@ def _socket_of(folder: str) -> str:
 
 
 def _settings_of_environment() -> dict[str, Any]:
-    """What ``RAYGO_<SETTING>`` variables say; `init`'s _system_config goes before them."""
+    """What ``RAYGO_<SETTING>`` and ``RAY_<setting>`` variables say; `init`'s _system_config goes before them."""
     found: dict[str, Any] = {}
     for key, kind in _SETTINGS.items():
-        text = os.environ.get(f"RAYGO_{key.upper()}")
-        if text:
-            try:
-                found[key] = kind(text)
-            except ValueError:
-                raise ValueError(f"the variable RAYGO_{key.upper()} is {text!r}, which is no {kind.__name__}") from None
+        for variable in ([f"RAY_{key}"] if key in _RAY_SETTINGS else []) + [f"RAYGO_{key.upper()}"]:
+            text = os.environ.get(variable)
+            if text:
+                try:
+                    found[key] = kind(text)
+                except ValueError:
+                    raise ValueError(f"the variable {variable} is {text!r}, which is no {kind.__name__}") from None
     return found
+
+
+def _spill_directories(config: Any) -> list[str]:
+    """The folders that an ``object_spilling_config`` names.
+
+    Parameters
+    ----------
+    config : str or dict
+        Ray's setting, as JSON or decoded: ``{"type": "filesystem", "params": {"directory_path": folder or [folders]}}``.
+    """
+    try:
+        if isinstance(config, str):
+            config = json.loads(config)
+        kind, folders = config["type"], config["params"]["directory_path"]
+    except (ValueError, KeyError, TypeError) as wrong:
+        raise ValueError(
+            f"object_spilling_config is {config!r}, which lacks {wrong}: it should be "
+            '{"type": "filesystem", "params": {"directory_path": "/a/folder"}}, or a list of folders.'
+        ) from None
+    if kind != "filesystem":
+        raise ValueError(f"object_spilling_config names the type {kind!r}; objects can only be spilled to a 'filesystem'.")
+    return [folders] if isinstance(folders, str) else list(folders)
 
 
 def _start(hello: dict[str, Any], limits: dict[str, Any], internal: dict[str, Any]) -> bytes:
@@ -430,10 +460,13 @@ def _start(hello: dict[str, Any], limits: dict[str, Any], internal: dict[str, An
     for given, option in (("_node_ip_address", "node_ip"), ("_memory", "memory")):
         if internal.get(given):
             options[option] = internal[given]
+    settings = {**_settings_of_environment(), **(internal.get("_system_config") or {})}
     spill = internal.get("_object_spilling_directory")
     if spill:
         options["spill_dirs"] = [spill] if isinstance(spill, str) else list(spill)
-    settings = {**_settings_of_environment(), **(internal.get("_system_config") or {})}
+    elif settings.get("object_spilling_config"):
+        options["spill_dirs"] = _spill_directories(settings["object_spilling_config"])
+    settings.pop("object_spilling_config", None)
     options.update((key, settings[key]) for key in _SETTINGS if key in settings)
     # The engine's own copy of the environment dates from when its library was loaded.
     hello["env"] = dict(os.environ)
