@@ -340,7 +340,7 @@ func (n *Node) storeStats(p *peer) (any, error) {
 	return map[string]any{
 		"capacity": s.Capacity, "used": s.Used, "slack": s.Slack, "slab_free": s.SlabFree, "warm": s.Warm, "cold": s.Cold, "free_runs": s.FreeRuns,
 		"chunks": s.Chunks, "chunk_unused": s.ChunkUnused, "high_water": s.HighWater, "largest_free": s.LargestFree, "arena_objects": s.Objects, "pinned": s.Pinned,
-		"spilled": s.Spilled, "spilled_total": s.SpilledTotal, "restored_total": s.RestoredTotal, "spill_s": s.SpillTime.Seconds(), "restore_s": s.RestoreTime.Seconds(), "clean": s.Clean, "files": s.Files, "waiting": s.Waiting, "waiting_bytes": s.WaitingBytes, "huge_pages": s.HugePages,
+		"spilled": s.Spilled, "spilled_total": s.SpilledTotal, "restored_total": s.RestoredTotal, "spill_s": s.SpillTime.Seconds(), "restore_s": s.RestoreTime.Seconds(), "clean": s.Clean, "files": s.Files, "disk_used": s.DiskUsed, "waiting": s.Waiting, "waiting_bytes": s.WaitingBytes, "huge_pages": s.HugePages,
 		"objects": objects, "inline_bytes": inlineBytes,
 	}, nil
 }
