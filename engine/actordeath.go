@@ -121,7 +121,7 @@ func (n *Node) actorProcessGone(w *worker, tasks []*taskState) {
 		for _, t := range tasks {
 			n.callLost(a, w, t)
 		}
-		n.restartActor(a)
+		n.restartActor(a, w)
 		return
 	}
 	// Dead, and why is known in a moment. Until then it takes no calls.
@@ -134,9 +134,6 @@ func (n *Node) actorProcessGone(w *worker, tasks []*taskState) {
 		}
 		e := &sysError{Code: errs.EACTORDIED, Actor: a.id, PID: w.pid, Message: fmt.Sprintf("%s %s: its process (pid %d) %s", n.actorText(a), what, w.pid, d.text)}
 		d.fill(e)
-		if d.memory {
-			e.Code = errs.EOUTOFMEMORY
-		}
 		n.actorDead(a, e)
 		for _, t := range tasks {
 			if t.u.task == t {
@@ -168,7 +165,7 @@ func (n *Node) callLost(a *actorState, w *worker, t *taskState) {
 }
 
 // restartActor runs the constructor again, in a new process.
-func (n *Node) restartActor(a *actorState) {
+func (n *Node) restartActor(a *actorState, w *worker) {
 	t := a.creation
 	if t.u.task != t && t.parent != 0 {
 		n.children++
@@ -178,6 +175,12 @@ func (n *Node) restartActor(a *actorState) {
 	t.state = task.Queued
 	t.attempt++
 	n.logf("%s is started again (%d)", n.actorText(a), a.Restarts)
+	if w.shortage != nil {
+		delay := n.oomDelay(t)
+		n.warn(a.job, fmt.Sprintf("%s is started again in %v: its process (pid %d) %s", n.actorText(a), delay, w.pid, w.shortage.text))
+		n.queueLater(t, delay)
+		return
+	}
 	n.queue(t)
 }
 

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -80,6 +79,9 @@ func (n *Node) reportDeath(w *worker, waiting []func(death), tail string) {
 func (n *Node) causeOfDeath(w *worker, stderr string) death {
 	d := death{stderr: stderr}
 	switch {
+	case w.shortage != nil:
+		d.signal, d.memory, d.text = int(unix.SIGKILL), true, w.shortage.text
+		return d
 	case !w.exited && w.pid == 0:
 		d.text = "could not be started"
 	case !w.exited:
@@ -90,13 +92,11 @@ func (n *Node) causeOfDeath(w *worker, stderr string) death {
 		switch {
 		case w.killed:
 			d.text += ", sent by raygo"
+		case d.signal == int(unix.SIGKILL) && n.memory.killedByKernel():
+			d.memory = true
+			d.text += "; the kernel has ended a process for want of memory, so it was this one: let it hold less at a time, or let fewer run at once (memory=<bytes>, or more CPUs for each)" + n.memory.now()
 		case d.signal == int(unix.SIGKILL):
-			if free, total, short := memoryShort(); short {
-				d.memory = true
-				d.text += fmt.Sprintf("; the machine is short of memory (%d of %d MiB free), so the kernel has probably ended it: ask for more memory per task, or run fewer at a time", free>>20, total>>20)
-			} else {
-				d.text += fmt.Sprintf("; memory was not short (%d of %d MiB free), so somebody sent it, or the process ended itself because code that it ran had closed its connection (os.closerange?)", free>>20, total>>20)
-			}
+			d.text += "; the kernel counts no process that it ended for want of memory, so somebody sent it, or the process ended itself because code that it ran had closed its connection (os.closerange?)" + n.memory.now()
 		case d.signal == int(unix.SIGSEGV):
 			d.text += ": a segmentation fault in native code"
 		}
@@ -111,19 +111,3 @@ func (n *Node) causeOfDeath(w *worker, stderr string) death {
 }
 
 func indent(s string) string { return "    " + strings.ReplaceAll(s, "\n", "\n    ") }
-
-// memoryShort says whether less than 5 % of the memory is available.
-func memoryShort() (free, total int64, short bool) {
-	total = memTotal()
-	b, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return total, total, false
-	}
-	for line := range strings.Lines(string(b)) {
-		var kb int64
-		if k, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &kb); k == 1 {
-			free = kb << 10
-		}
-	}
-	return free, total, free < total/20
-}

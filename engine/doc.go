@@ -17,6 +17,7 @@
 //	actors.go      actors and their calls                       generators.go streams of values
 //	jobs.go        drivers, and what ends with them             groups.go     placement groups
 //	deadlock.go    waits that cannot end                        infeasible.go demands that cannot be met
+//	memory.go      ending processes before memory runs out
 //	explain.go     what a wait is waiting for                   calls.go …    questions and answers; state for tools
 //
 // What the engine guarantees: every submitted task's values become ready, with a value or an error that says what happened; an object is freed when

@@ -84,6 +84,7 @@ type Node struct {
 	services      map[string]*service
 	kv            map[string]map[string][]byte
 	metrics       metrics
+	memory        memoryMonitor
 	ended         *task.Ring
 	deadActors    kept[uint64]
 	removedGroups kept[*schedule.Group]
@@ -132,6 +133,7 @@ func Start(opts Options) (*Node, error) {
 	n.strand = newStrand(n.runStep, n.settle)
 	n.lazyTimer = time.AfterFunc(time.Hour, func() { n.strand.post(func() { n.lazyArmed = false }) })
 	n.lazyTimer.Stop()
+	n.openMemory()
 	if err := n.open(); err != nil {
 		n.closeFiles()
 		return nil, err

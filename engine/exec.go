@@ -13,6 +13,9 @@ func (n *Node) deliver(w *worker, t *taskState) {
 	t.sent = n.now
 	t.state = task.Sent
 	n.giveTo(w, t)
+	if !n.memory.looking {
+		n.watchMemory()
+	}
 	if t == w.first || w.actor != nil {
 		n.begin(t)
 	}

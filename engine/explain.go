@@ -85,6 +85,8 @@ func (n *Node) explainTask(t *taskState, depth int) string {
 			text = fmt.Sprintf("%s was given to a worker process that is still starting", who)
 		}
 		return text
+	case t.notBefore > 0:
+		return fmt.Sprintf("%s is tried again in %.1f s, or when memory is there; its process was ended %d times to save memory", who, max(t.notBefore-n.now, 0).Seconds(), t.oomKills)
 	case t.flags&wire.FlagActorCall != 0:
 		return n.explainCall(t, who, depth)
 	case t.w != nil:

@@ -77,6 +77,7 @@ type fakeWorker struct {
 	objects chan wire.Value
 	errors  chan wire.Value // WAIT_ERROR
 	once    sync.Once
+	ended   atomic.Bool
 }
 
 // fakes is the launcher of fake workers.
@@ -148,6 +149,7 @@ func (w *fakeWorker) out(b []byte) {
 
 func (w *fakeWorker) die(status unix.WaitStatus) {
 	w.once.Do(func() {
+		w.ended.Store(true)
 		unix.Shutdown(w.fd, unix.SHUT_RDWR)
 		w.handler.Exited(nil, w.pid, status)
 	})

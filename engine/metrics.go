@@ -138,10 +138,14 @@ func join(a, b string) string {
 // own adds what the engine counts itself.
 func (n *Node) ownMetrics(b *strings.Builder) {
 	s := n.store.Stats()
+	memory := n.memory.read()
 	for _, m := range []struct {
 		name, kind, help string
 		value            float64
 	}{
+		{"ray_node_mem_used", "gauge", "bytes of memory in use, without page cache", float64(memory.Used)},
+		{"ray_node_mem_total", "gauge", "bytes of memory of the machine, or the limit of the control group", float64(memory.Limit)},
+		{"ray_memory_manager_worker_eviction_total", "counter", "worker processes ended to save memory", float64(n.memory.kills)},
 		{"raygo_tasks_submitted_total", "counter", "tasks submitted", float64(n.counts.submitted)},
 		{"raygo_tasks_finished_total", "counter", "tasks that ended well", float64(n.counts.finished)},
 		{"raygo_tasks_failed_total", "counter", "tasks that ended with an error", float64(n.counts.failed)},

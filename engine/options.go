@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"bufio"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -11,6 +9,7 @@ import (
 	"time"
 
 	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/memmon"
 	"github.com/raygo/raygo/engine/schedule"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -24,7 +23,7 @@ type Options struct {
 	GPUIDs            []string           `msgpack:"gpu_ids"`                   // what to put into CUDA_VISIBLE_DEVICES for each; nil: 0, 1, …
 	Resources         map[string]float64 `msgpack:"resources"`                 // more, by name
 	Labels            map[string]string  `msgpack:"labels"`                    // of the node
-	Memory            int64              `msgpack:"memory"`                    // bytes tasks may ask for; 0: 70 % of the machine's
+	Memory            int64              `msgpack:"memory"`                    // bytes tasks may ask for; 0: what is available, without the object store
 	ObjectStoreMemory int64              `msgpack:"object_store_memory"`       // bytes; 0: 30 % of the machine's
 	SpillDirs         []string           `msgpack:"spill_dirs"`                // nil: one in the session's folder
 	SpillThreshold    *float64           `msgpack:"object_spilling_threshold"` // part of the store from which on idle objects are copied to disk; nil: 0.8
@@ -38,10 +37,20 @@ type Options struct {
 	WorkerIdle        float64            `msgpack:"worker_idle_s"`        // 0: 60
 	Prestart          *int               `msgpack:"prestart"`             // workers started with a job; nil or -1: as many as CPUs
 
+	MemoryThreshold *float64 `msgpack:"memory_usage_threshold"`       // the part of memory above which processes are ended; nil: 0.95
+	MinMemoryFree   *int64   `msgpack:"min_memory_free_bytes"`        // while so much is free, none is; nil or negative: the threshold alone counts
+	MemoryRefresh   *int64   `msgpack:"memory_monitor_refresh_ms"`    // nil: 250; 0: none is
+	OOMRetries      *int     `msgpack:"task_oom_retries"`             // of tasks that were; negative: without end; nil: see oomRetry
+	OOMRetryDelay   *int64   `msgpack:"task_oom_retry_delay_base_ms"` // before the first one, then twice as long each time; nil: 1000
+
 	// RegisterFD is told of every descriptor that a forked child must close.
 	RegisterFD func(fd int, on bool) `msgpack:"-"`
 	// Launch starts a template process; nil: engine/worker's.
 	Launch Launcher `msgpack:"-"`
+	// ProcRoot is a folder with a proc and a sys of its own, for tests.
+	ProcRoot string `msgpack:"-"`
+
+	memory *memmon.Source // nil: the machine does not say
 }
 
 // ParseOptions reads the map that raygo_engine_start gets.
@@ -74,9 +83,34 @@ func (o *Options) workerIdle() time.Duration {
 	return time.Duration(o.WorkerIdle * float64(time.Second))
 }
 
+func (o *Options) memorySettings() memmon.Settings {
+	s := memmon.Settings{Threshold: 0.95, MinFree: -1}
+	if o.MemoryThreshold != nil {
+		s.Threshold = *o.MemoryThreshold
+	}
+	if o.MinMemoryFree != nil {
+		s.MinFree = *o.MinMemoryFree
+	}
+	return s
+}
+
+func (o *Options) memoryRefresh() time.Duration { return milliseconds(o.MemoryRefresh, 250) }
+
+func (o *Options) oomRetryDelay() time.Duration { return milliseconds(o.OOMRetryDelay, 1000) }
+
+func milliseconds(given *int64, otherwise int64) time.Duration {
+	if given != nil {
+		otherwise = max(*given, 0)
+	}
+	return time.Duration(otherwise) * time.Millisecond
+}
+
 // complete fills in what depends on the machine and says what the node has.
 func (o *Options) complete() (schedule.Resources, error) {
-	total := memTotal()
+	if t := o.memorySettings().Threshold; !(t >= 0 && t <= 1) {
+		return nil, errs.New(errs.EINVAL, "memory_usage_threshold is %v; it is a part of the memory, from 0 to 1", t)
+	}
+	total, available := o.openMemory()
 	if o.ObjectStoreMemory == 0 {
 		o.ObjectStoreMemory = max(total*3/10, 64<<20)
 	}
@@ -87,7 +121,7 @@ func (o *Options) complete() (schedule.Resources, error) {
 		return nil, errs.New(errs.EINVAL, "object_spilling_threshold is %v; it is a part of the object store, from 0 to 1", *t)
 	}
 	if o.Memory == 0 {
-		o.Memory = total * 7 / 10
+		o.Memory = max(available-o.ObjectStoreMemory, total/20)
 	}
 	if o.NodeIP == "" {
 		o.NodeIP = "127.0.0.1"
@@ -132,28 +166,18 @@ func (o *Options) complete() (schedule.Resources, error) {
 	return r, nil
 }
 
-// memTotal is the machine's memory in bytes, or the control group's limit when that is lower.
-func memTotal() int64 {
-	total := int64(4 << 30)
-	if f, err := os.Open("/proc/meminfo"); err == nil {
-		defer f.Close()
-		lines := bufio.NewScanner(f)
-		for lines.Scan() {
-			var kb int64
-			if n, _ := fmt.Sscanf(lines.Text(), "MemTotal: %d kB", &kb); n == 1 {
-				total = kb << 10
-				break
-			}
-		}
+// openMemory finds out how much memory there is, and how much of it is free now.
+func (o *Options) openMemory() (total, available int64) {
+	source, err := memmon.Open(o.ProcRoot, o.memorySettings())
+	if err != nil {
+		return 4 << 30, 4 << 30
 	}
-	for _, path := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
-		if b, err := os.ReadFile(path); err == nil {
-			if limit, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && limit > 0 {
-				total = min(total, limit)
-			}
-		}
+	o.memory = source
+	total, available = source.Limit(), source.Limit()
+	if u, err := source.Read(); err == nil {
+		available = u.Limit - u.Used
 	}
-	return total
+	return total, available
 }
 
 // findGPUs lists the ids of the GPUs this process may use.

@@ -104,6 +104,7 @@ var stateMethods = map[string]callMethod{
 	"timeline":               noArgument((*Node).timeline),
 	"store.stats":            noArgument((*Node).storeStats),
 	"node.stats":             noArgument((*Node).nodeStats),
+	"node.memory":            method(callNodeMemory),
 }
 
 func (n *Node) taskRows(q *query, yield func(map[string]any) bool) {
@@ -233,6 +234,9 @@ func (n *Node) workerRows(q *query, yield func(map[string]any) bool) {
 		}
 		if w.actor != nil {
 			row["actor_id"] = n.actorHex(w.actor.id, w.actor.job)
+		}
+		if p := n.processOf(w); q.Detail && p != nil {
+			row["rss_bytes"], row["anon_bytes"] = p.RSS, p.Anon
 		}
 		if !yield(row) {
 			return

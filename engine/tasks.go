@@ -47,6 +47,8 @@ type taskState struct {
 	unborn       int                  // processes it was given that never came into being
 	fetching     int                  // arguments that are being brought back from disk
 	fetched      []*objectstore.Entry // and are back, pinned until the task is sent
+	oomKills     int                  // how often its process was ended to save memory
+	notBefore    time.Duration        // when it is tried again; 0: it does not wait for that
 	stop         *sysError            // it was cancelled or its job ended: what its values become
 
 	created time.Duration
@@ -297,6 +299,10 @@ func (n *Node) retry(t *taskState, counts bool) {
 // again queues a task that was sent, in its old place.
 func (n *Node) again(t *taskState) {
 	t.attempt++
+	n.putBack(t)
+}
+
+func (n *Node) putBack(t *taskState) {
 	t.state = task.Queued
 	t.w = nil
 	if e := t.t.env; e != nil && e.err != nil {

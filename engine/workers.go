@@ -55,6 +55,7 @@ type worker struct {
 
 	exited   bool
 	status   unix.WaitStatus
+	shortage *shortage     // it was ended to save memory
 	whenGone []func(death) // waits for the cause of death
 }
 
@@ -340,6 +341,9 @@ func (n *Node) lostTask(w *worker, t *taskState, running bool) {
 		n.fail(t, t.stop)
 	case !running:
 		n.again(t)
+	case w.shortage != nil && n.oomRetry(w, t):
+	case w.shortage != nil:
+		n.fail(t, &sysError{Code: errs.EOUTOFMEMORY, PID: w.pid, Message: fmt.Sprintf("%s failed: its worker process (pid %d) %s", n.describe(t), w.pid, w.shortage.text)})
 	case t.retries != 0:
 		n.retry(t, true)
 	default:

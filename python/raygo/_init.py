@@ -29,6 +29,11 @@ _SETTINGS: dict[str, type] = {"infeasible_timeout_s": float, "worker_idle_s": fl
 _RAY_SETTINGS: dict[str, type] = {
     "object_spilling_threshold": float,
     "object_spilling_config": str,
+    "memory_usage_threshold": float,
+    "memory_monitor_refresh_ms": int,
+    "min_memory_free_bytes": int,
+    "task_oom_retries": int,
+    "task_oom_retry_delay_base_ms": int,
 }
 _SETTINGS.update(_RAY_SETTINGS)
 # Arguments of Ray's that have no effect here, and internal ones; all are accepted.
