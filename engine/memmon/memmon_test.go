@@ -272,6 +272,7 @@ func TestChoice(t *testing.T) {
 		{"nobody", nil, [][]int64{{}}, 0, Nobody},
 		{"the one that grows, though one that does not began later and is tried again", []Candidate{task(1, 0, false), task(2, 5, true)},
 			[][]int64{{300, 400}, {350, 400}, {400, 400}}, 1, Grew},
+		{"others have the memory", []Candidate{task(1, 0, true), task(2, 5, true)}, [][]int64{{1, 10}, {10, 10}, {10, 10}}, 0, Nobody},
 		{"one that only idles goes first", []Candidate{task(1, 0, true), idle}, [][]int64{{300, 100}, {400, 100}}, 9, WasIdle},
 		{"an idle one with little does not matter", []Candidate{task(1, 0, true), idle}, [][]int64{{300, 10}, {400, 10}}, 1, Grew},
 		{"of two that grow, the one that is tried again", []Candidate{task(1, 9, false), task(2, 1, true)}, [][]int64{{300, 300}, {400, 400}}, 2, Grew},

@@ -18,7 +18,8 @@ type Candidate struct {
 const (
 	growth    = 8 << 20         // less than this is not called growing
 	recently  = 2 * time.Second // how long a process counts as growing after it grew
-	idleWorth = 32 << 20        // an idle process is ended for no less
+	worth     = 16 << 20        // no process is ended for less: others have the memory, and it may be the only one that still gets something done
+	idleWorth = 32 << 20        // and no idle one for less than this
 )
 
 // SecondSight is how soon a process that was seen for the first time should be looked at again.
@@ -94,7 +95,7 @@ func (w *Watch) Choose(now time.Duration, all []Candidate, urgent bool) (Candida
 	var heavy, growing []Candidate
 	latest, unsure := time.Duration(-1), false
 	for _, c := range all {
-		if c.Idle || c.Bytes < largest/8 {
+		if c.Idle || c.Bytes < max(largest/8, worth) {
 			continue
 		}
 		heavy = append(heavy, c)
