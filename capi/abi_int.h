@@ -154,7 +154,16 @@ uint32_t rga_known_format(uint32_t format);                /* 1: a value may be 
 raygo_status rga_take_slots(struct rga_rt *rt, const raygo_object *objects, size_t n, struct rga_entry **e, raygo_error *err);   /* in use, or none */
 raygo_status rga_collect(struct rga_rt *rt, rg_slot **slots, size_t n, const struct rga_wait *w, raygo_buf *out, raygo_error *err);   /* what raygo_get does */
 raygo_status rga_object_new(struct rga_rt *rt, rg_slot *slot, raygo_object *out, raygo_error *err);   /* takes over one handle of the slot */
-raygo_status rga_store(struct rga_rt *rt, struct rg_oid oid, uint32_t format, size_t len, const struct rga_wait *w, uint8_t **body, raygo_error *err);
+raygo_status rga_store(struct rga_rt *rt, struct rg_oid oid, uint32_t format, size_t len, const void *body0, const struct rga_wait *w, uint8_t **body,
+                       raygo_error *err);
+raygo_status rga_create(struct rga_rt *rt, uint32_t format, size_t len, const void *body0, const struct rga_wait *w, raygo_object *out, void **data,
+                        raygo_error *err);
+raygo_status rga_check_value(uint32_t format, raygo_view body, raygo_error *err);
+
+/* Blobs (abi_blob.c).  What a caller gives and gets of a value is one piece; in the blob it stands behind rga_head(format) bytes. */
+size_t rga_head(uint32_t format);
+void rga_head_write(uint8_t *at, uint32_t format, const void *body, size_t len);   /* of a tensor the body's own head is read */
+raygo_status rga_check_tensor(raygo_view body, raygo_error *err);
 int rga_blob(const uint8_t *p, size_t len, uint32_t *format, const uint8_t **body, size_t *body_len);
 raygo_status rga_template_send(struct rga_rt *rt, uint32_t kind, raygo_view function, const raygo_template_options *o, uint32_t *number, raygo_error *err);
 raygo_status rga_template_check(uint32_t kind, raygo_view function, const raygo_template_options *o, raygo_error *err);

@@ -2,8 +2,6 @@
 #include "abi_int.h"
 #include <stdio.h>
 
-uint32_t rga_known_format(uint32_t format) { return format <= RAYGO_ARROW; }
-
 raygo_status rga_object_new(struct rga_rt *rt, rg_slot *slot, raygo_object *out, raygo_error *err) {
   out->h = rga_new(RGA_OBJECT, slot, rt);
   if (out->h) return RAYGO_OK;
@@ -33,36 +31,21 @@ raygo_status rga_take_slots(struct rga_rt *rt, const raygo_object *objects, size
   return r;
 }
 
-/* ------------------------------------------------------------------------------------------------ blobs */
+/* ------------------------------------------------------------------------------------------------ storing */
 
-int rga_blob(const uint8_t *p, size_t len, uint32_t *format, const uint8_t **body, size_t *body_len) {
-  struct rg_blob h = {0};
-  if (len >= sizeof h) memcpy(&h, p, sizeof h);
-  size_t at = len ? sizeof h + h.nbuf * sizeof(struct rg_bufent) : 0;
-  if (at > len || h.body_len > len - at) return 0;
-  *format = h.format;
-  *body = p + at;
-  *body_len = (size_t)h.body_len;
-  return 1;
-}
-
-static void write_head(uint8_t *at, uint32_t format, size_t len) {
-  struct rg_blob h = {.format = (uint8_t)format, .body_len = len};
-  memcpy(at, &h, sizeof h);
-}
-
-/* Space in shared memory with the blob's head written; *body is where the bytes go. */
-raygo_status rga_store(struct rga_rt *rt, struct rg_oid oid, uint32_t format, size_t len, const struct rga_wait *w, uint8_t **body, raygo_error *err) {
+/* Space in shared memory with the blob's head written; *body is where the bytes go.  body0: the value's bytes as far as rga_head_write reads them. */
+raygo_status rga_store(struct rga_rt *rt, struct rg_oid oid, uint32_t format, size_t len, const void *body0, const struct rga_wait *w, uint8_t **body,
+                       raygo_error *err) {
   uint8_t *data;
   char *message = NULL;
-  int r = rg_create(rt->c, oid, sizeof(struct rg_blob) + len, rga_left(w), w->check, w->arg, &data, &message);
+  int r = rg_create(rt->c, oid, rga_head(format) + len, rga_left(w), w->check, w->arg, &data, &message);
   if (r) {
     char what[96];
     snprintf(what, sizeof what, "There is no room in the object store for a value of %zu bytes", len);
     rga_said(err, r, what, message, message ? strlen(message) : 0);
   } else {
-    write_head(data, format, len);
-    *body = data + sizeof(struct rg_blob);
+    rga_head_write(data, format, body0, len);
+    *body = data + rga_head(format);
   }
   free(message);
   return r;
@@ -70,10 +53,10 @@ raygo_status rga_store(struct rga_rt *rt, struct rg_oid oid, uint32_t format, si
 
 static raygo_status put_small(struct rga_rt *rt, uint64_t number, uint32_t format, raygo_view body, rg_slot **slot, raygo_error *err) {
   uint8_t small[2048], *blob = small;
-  size_t n = sizeof(struct rg_blob) + body.len;
+  size_t head = rga_head(format), n = head + body.len;
   if (n > sizeof small && !(blob = malloc(n))) return rga_code(err, RAYGO_ENOMEM, "The value was not stored");
-  write_head(blob, format, body.len);
-  if (body.len) memcpy(blob + sizeof(struct rg_blob), body.data, body.len);
+  rga_head_write(blob, format, body.data, body.len);
+  if (body.len) memcpy(blob + head, body.data, body.len);
   int r = rg_put(rt->c, number, blob, n, 0, NULL, 0, slot);
   if (blob != small) free(blob);
   return r ? rga_code(err, r, "The value was not stored") : RAYGO_OK;
@@ -89,11 +72,33 @@ static raygo_status seal(struct rga_rt *rt, rg_slot *s, size_t len, raygo_error 
   return r ? rga_code(err, r, "The object was not sealed") : RAYGO_OK;
 }
 
-static raygo_status check_value(uint32_t format, size_t len, const void *data, bool has_data, raygo_error *err) {
+raygo_status rga_check_value(uint32_t format, raygo_view body, raygo_error *err) {
   if (!rga_known_format(format)) return rga_fail(err, RAYGO_EINVAL, "A value cannot have format %u: see enum raygo_format.", format);
-  if (format == RAYGO_NONE && len) return rga_fail(err, RAYGO_EINVAL, "A value of format RAYGO_NONE has no bytes, but %zu were given.", len);
-  if (has_data && len && !data) return rga_fail(err, RAYGO_EINVAL, "The value has %zu bytes at a NULL address.", len);
-  if (len > RGA_MAX) return rga_fail(err, RAYGO_EINVAL, "A value of %zu bytes is larger than any store.", len);
+  if (format == RAYGO_NONE && body.len) return rga_fail(err, RAYGO_EINVAL, "A value of format RAYGO_NONE has no bytes, but %zu were given.", body.len);
+  if (body.len && !body.data) return rga_fail(err, RAYGO_EINVAL, "The value has %zu bytes at a NULL address.", body.len);
+  if (body.len > RGA_MAX) return rga_fail(err, RAYGO_EINVAL, "A value of %zu bytes is larger than any store.", body.len);
+  return format == RAYGO_TENSOR ? rga_check_tensor(body, err) : RAYGO_OK;
+}
+
+/* Space for a value, as a handle that waits for its seal. */
+raygo_status rga_create(struct rga_rt *rt, uint32_t format, size_t len, const void *body0, const struct rga_wait *w, raygo_object *out, void **data,
+                        raygo_error *err) {
+  uint64_t number;
+  uint8_t *to;
+  raygo_status r = rga_number(rt, w, &number, err);
+  struct rg_oid oid = {number, 0, 0};
+  if (r || (r = rga_store(rt, oid, format, len, body0, w, &to, err))) return r;
+  rg_slot *slot = arena_slot(rt, number);
+  if (!slot || !(out->h = rga_new(RGA_OBJECT, slot, rt))) {
+    if (slot) rg_slot_decref(rt->c, slot);
+    rg_abort(rt->c, oid);
+    return rga_code(err, RAYGO_ENOMEM, "The object was not created");
+  }
+  struct rga_entry *o = rga_use(out->h, RGA_OBJECT);
+  slot->len = rga_head(format) + len;
+  atomic_store(&o->unsealed, 1);
+  rga_unuse(o);
+  *data = to;
   return RAYGO_OK;
 }
 
@@ -106,20 +111,20 @@ raygo_status raygo_put(raygo_runtime h, uint32_t format, raygo_view body, int64_
   raygo_status r = rga_use_rt(h, &e, err);
   if (r) return r;
   if (!out) r = rga_fail(err, RAYGO_EINVAL, "raygo_put: `out` is NULL.");
-  if (!r) r = check_value(format, body.len, body.data, true, err);
+  if (!r) r = rga_check_value(format, body, err);
   if (r || (r = rga_wait_begin(&w, timeout_ns, token, err))) goto done;
   r = rga_number(e->rt, &w, &number, err);
-  if (!r && body.len + sizeof(struct rg_blob) <= RG_INLINE_MAX) {
+  if (!r && body.len + rga_head(format) <= RG_INLINE_MAX) {
     r = put_small(e->rt, number, format, body, &slot, err);
   } else if (!r) {
     uint8_t *to;
     struct rg_oid oid = {number, 0, 0};
-    r = rga_store(e->rt, oid, format, body.len, &w, &to, err);
+    r = rga_store(e->rt, oid, format, body.len, body.data, &w, &to, err);
     if (!r) {
       rg_copy(to, body.data, body.len);
       slot = arena_slot(e->rt, number);
       if (slot) {
-        r = seal(e->rt, slot, sizeof(struct rg_blob) + body.len, err);
+        r = seal(e->rt, slot, rga_head(format) + body.len, err);
       } else {
         rg_abort(e->rt->c, oid);
         r = rga_code(err, RAYGO_ENOMEM, "The value was not stored");
@@ -138,34 +143,17 @@ raygo_status raygo_create(raygo_runtime h, uint32_t format, size_t len, int64_t 
                           raygo_error *err) {
   struct rga_entry *e;
   struct rga_wait w;
-  uint64_t number = 0;
-  uint8_t *to = NULL;
   if (out) out->h = 0;
   if (data) *data = NULL;
   raygo_status r = rga_use_rt(h, &e, err);
   if (r) return r;
   if (!out || !data) r = rga_fail(err, RAYGO_EINVAL, "raygo_create: `%s` is NULL.", out ? "data" : "out");
-  if (!r) r = check_value(format, len, NULL, false, err);
-  if (r || (r = rga_wait_begin(&w, timeout_ns, token, err))) goto done;
-  r = rga_number(e->rt, &w, &number, err);
-  struct rg_oid oid = {number, 0, 0};
-  if (!r) r = rga_store(e->rt, oid, format, len, &w, &to, err);
-  if (!r) {
-    rg_slot *slot = arena_slot(e->rt, number);
-    if (!slot || !(out->h = rga_new(RGA_OBJECT, slot, e->rt))) {
-      if (slot) rg_slot_decref(e->rt->c, slot);
-      rg_abort(e->rt->c, oid);
-      r = rga_code(err, RAYGO_ENOMEM, "The object was not created");
-    } else {
-      struct rga_entry *o = rga_use(out->h, RGA_OBJECT);
-      slot->len = sizeof(struct rg_blob) + len;
-      atomic_store(&o->unsealed, 1);
-      rga_unuse(o);
-      *data = to;
-    }
+  else if (format == RAYGO_TENSOR) r = rga_fail(err, RAYGO_EINVAL, "raygo_create: make the space of an array with raygo_create_tensor, which is told its shape.");
+  else r = rga_check_value(format, raygo_bytes("", len), err);
+  if (!r && !(r = rga_wait_begin(&w, timeout_ns, token, err))) {
+    r = rga_create(e->rt, format, len, NULL, &w, out, data, err);
+    rga_wait_end(&w);
   }
-  rga_wait_end(&w);
-done:
   rga_unuse(e);
   return r;
 }

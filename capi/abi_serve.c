@@ -191,19 +191,19 @@ raygo_status raygo_task_cancelled(raygo_task task, int32_t *cancelled, raygo_err
 /* One value as a blob: small ones in memory (*heap to free), large ones in the arena under the result's own number. */
 static raygo_status value_out(struct rga_task *t, uint32_t index, const raygo_result *v, const struct rga_wait *w, struct rg_out *o, uint8_t **heap,
                               raygo_error *err) {
-  struct rg_blob head = {.format = (uint8_t)v->format, .body_len = v->body.len};
+  size_t head = rga_head(v->format);
   uint8_t *to;
-  *o = (struct rg_out){.index = index, .kind = RG_V_INLINE, .len = sizeof head + v->body.len};
+  *o = (struct rg_out){.index = index, .kind = RG_V_INLINE, .len = head + v->body.len};
   if (o->len > RG_INLINE_MAX) {
     o->kind = RG_V_ARENA;
-    raygo_status r = rga_store(t->rt, (struct rg_oid){t->t->id, index, 0}, v->format, v->body.len, w, &to, err);
+    raygo_status r = rga_store(t->rt, (struct rg_oid){t->t->id, index, 0}, v->format, v->body.len, v->body.data, w, &to, err);
     if (!r) rg_copy(to, v->body.data, v->body.len);
     return r;
   }
   *heap = to = malloc(o->len);
   if (!to) return rga_code(err, RAYGO_ENOMEM, "The task was not answered");
-  memcpy(to, &head, sizeof head);
-  if (v->body.len) memcpy(to + sizeof head, v->body.data, v->body.len);
+  rga_head_write(to, v->format, v->body.data, v->body.len);
+  if (v->body.len) memcpy(to + head, v->body.data, v->body.len);
   o->data = to;
   return RAYGO_OK;
 }
@@ -211,13 +211,9 @@ static raygo_status value_out(struct rga_task *t, uint32_t index, const raygo_re
 static raygo_status check_results(const struct rga_task *t, const raygo_result *v, size_t n, raygo_error *err) {
   if (n != t->t->x.nreturns) return rga_fail(err, RAYGO_EINVAL, "The caller of %s expects %u values, not %zu.", t->def->name, t->t->x.nreturns, n);
   if (n && !v) return rga_fail(err, RAYGO_EINVAL, "raygo_task_reply: `values` is NULL.");
-  for (size_t i = 0; i < n; i++) {
-    if (!rga_known_format(v[i].format)) return rga_fail(err, RAYGO_EINVAL, "Value %zu cannot have format %u: see enum raygo_format.", i, v[i].format);
-    if (v[i].body.len && !v[i].body.data) return rga_fail(err, RAYGO_EINVAL, "Value %zu has %zu bytes at a NULL address.", i, v[i].body.len);
-    if (v[i].body.len && v[i].format == RAYGO_NONE)
-      return rga_fail(err, RAYGO_EINVAL, "Value %zu has %zu bytes, but its format RAYGO_NONE has none.", i, v[i].body.len);
-  }
-  return RAYGO_OK;
+  raygo_status r = RAYGO_OK;
+  for (size_t i = 0; i < n && !r; i++) r = rga_check_value(v[i].format, v[i].body, err);
+  return r;
 }
 
 raygo_status raygo_task_reply(raygo_task task, const raygo_result *values, size_t n, int64_t timeout_ns, raygo_token token, raygo_error *err) {

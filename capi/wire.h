@@ -142,7 +142,7 @@ enum rg_blob_format {
   RG_B_PICKLE = 1,         /* pickle protocol 5, out-of-band buffers in rg_bufent */
   RG_B_BYTES = 2,          /* the body is the bytes */
   RG_B_MSGPACK = 3,        /* plain values, for every language */
-  RG_B_ARROW = 4,          /* an Arrow IPC stream */
+  RG_B_ARROW = 4,          /* the first buffer is an Arrow IPC stream; the body and further buffers say what its writer's language makes of it, others ignore them */
   RG_B_TENSOR = 5,         /* the body is rg_tensor and ndim uint64_t of shape; the one buffer has the elements, row by row */
   RG_B_ERROR = 16          /* a pickled exception, laid out as RG_B_PICKLE */
 };

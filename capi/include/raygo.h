@@ -94,7 +94,8 @@ enum raygo_format {        /* how a value is encoded */
   RAYGO_BYTES = 2,         /* the bytes as they are: Python's bytes */
   RAYGO_MSGPACK = 3,       /* one plain value */
   RAYGO_ARROW = 4,         /* an Arrow IPC stream */
-  RAYGO_TENSOR = 5         /* an array: kind (b, i, u, f, c), item size, number of dimensions in a byte each, 5 zero bytes, the shape as uint64; then the elements */
+  RAYGO_TENSOR = 5         /* an array: kind, item size, number of dimensions in a byte each, 5 zero bytes, the shape as uint64, zero bytes up to
+                              raygo_tensor_offset(dimensions), the elements row by row; raygo_tensor_view and raygo_put_tensor know it */
 };
 
 #define RAYGO_ERROR_INIT { sizeof(raygo_error), 0, 0, NULL, { NULL, 0, NULL, 0, 0 } }
@@ -198,8 +199,8 @@ raygo_status raygo_info(raygo_runtime rt, raygo_buf *out, raygo_error *err);
 raygo_status raygo_put(raygo_runtime rt, uint32_t format, raygo_view body, int64_t timeout_ns, raygo_token token, raygo_object *out,
                        raygo_error *err);
 
-/* The same in steps, without the copy: space for `len` bytes in shared memory, writable at *data (16-aligned) until raygo_seal or
- * raygo_abort.  Until it is sealed the object has no value for anybody.  Releasing the last reference before that is an abort.  Errors as
+/* The same in steps, without the copy: space for `len` bytes in shared memory, writable at *data (16-aligned; 64-aligned for RAYGO_ARROW) until
+ * raygo_seal or raygo_abort.  Until it is sealed the object has no value for anybody.  Releasing the last reference before that is an abort.  Errors as
  * raygo_put. */
 raygo_status raygo_create(raygo_runtime rt, uint32_t format, size_t len, int64_t timeout_ns, raygo_token token, raygo_object *out,
                           void **data, raygo_error *err);
@@ -207,6 +208,33 @@ raygo_status raygo_create(raygo_runtime rt, uint32_t format, size_t len, int64_t
 raygo_status raygo_seal(raygo_object object, raygo_error *err);
 /* The space goes back and the handle is released.  EINVAL as raygo_seal. */
 raygo_status raygo_abort(raygo_object object, raygo_error *err);
+
+#define RAYGO_MAX_NDIM 16
+
+/* An array of numbers, as NumPy has them: element i, j, … is at data + i * strides[0] + j * strides[1] + … */
+typedef struct raygo_tensor {
+  uint8_t kind;            /* 'b' bool, 'i' and 'u' integers, 'f' floats, 'c' complex numbers; little-endian */
+  uint8_t itemsize;        /* bytes of an element */
+  uint8_t ndim;            /* up to RAYGO_MAX_NDIM; 0: a single number */
+  uint8_t zero[5];
+  const void *data;        /* the first element; when raygo gives it 64-aligned in shared memory, 8-aligned where the value is small */
+  uint64_t shape[RAYGO_MAX_NDIM];
+  int64_t strides[RAYGO_MAX_NDIM];   /* in bytes; may be negative or 0 */
+} raygo_tensor;
+
+/* Where the elements of an array of format RAYGO_TENSOR begin. */
+static inline size_t raygo_tensor_offset(uint32_t ndim) { return ((40u + 8u * (size_t)ndim + 63u) & ~(size_t)63u) - 32u; }
+
+/* What a buffer of format RAYGO_TENSOR holds: Python's NumPy arrays, or what raygo_put_tensor stored.  Nothing is copied: out->data points into
+ * the buffer and is valid as long as that.  EINVAL: it is no array. */
+raygo_status raygo_tensor_view(const raygo_buf *buf, raygo_tensor *out, raygo_error *err);
+
+/* Stores a copy of an array; Python gets a NumPy array.  Errors as raygo_put. */
+raygo_status raygo_put_tensor(raygo_runtime rt, const raygo_tensor *tensor, int64_t timeout_ns, raygo_token token, raygo_object *out, raygo_error *err);
+
+/* As raygo_create, for an array: kind, itemsize, ndim and shape are read, and *data (64-aligned) is where the elements go, row by row. */
+raygo_status raygo_create_tensor(raygo_runtime rt, const raygo_tensor *tensor, int64_t timeout_ns, raygo_token token, raygo_object *out, void **data,
+                                 raygo_error *err);
 
 /* Waits for n values.  On success out[0..n) hold them: body in data and len, encoding in format.  Values in shared memory are not copied:
  * the buffer keeps them in place until it is released.  If one of them is an error the call fails with that (the first in order) and no

@@ -17,12 +17,9 @@ import types
 from collections import ChainMap
 from collections.abc import Callable
 from pickle import PickleBuffer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raygo import _binding
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 FORMAT_PICKLE, FORMAT_ARROW = 1, 4  # rg_blob_format
 _MAX_BUFFERS = 65535  # what a blob's header can count
@@ -33,7 +30,7 @@ _reducers: dict[type, Callable[[Any, Any], Any]] = {}  # exact type -> reducer(p
 _custom: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
 _rules: dict[type, bytes] = {}  # of _custom, as they travel
 _learned: dict[bytes, tuple[Any, Any, Callable[[Any], Any]]] = {}  # rules that came, by what they are pickled as
-_torch_known = False
+_torch_known = _arrow_known = False
 _Pickler: Any = None
 
 
@@ -48,6 +45,7 @@ def _pickler() -> Any:
 
             dispatch_table = ChainMap({types.CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
             storages: dict[int, Any]  # of tensors in this value, so that those that share memory still do
+            dump_apart = staticmethod(_dump)
 
             def reducer_override(self, obj: Any) -> Any:
                 reducer = _reducers.get(type(obj))
@@ -69,8 +67,8 @@ def _reduce_code(code: types.CodeType) -> Any:
     return make, tuple(code.co_filename if field == "<dynamic-code>" else field for field in fields)
 
 
-def serialize(value: Any, what: int = VALUE) -> tuple[int, Any, list[PickleBuffer]]:
-    """Turn any value into (format, body, buffers).
+def serialize(value: Any, what: int = VALUE) -> tuple[int, Any, list[Any], int]:
+    """Turn any value into (format, body, buffers, how many of the buffers are parts of the first one).
 
     Parameters
     ----------
@@ -84,29 +82,44 @@ def serialize(value: Any, what: int = VALUE) -> tuple[int, Any, list[PickleBuffe
     TypeError
         It cannot be pickled; the message says what in it cannot.
     """
-    if not _torch_known and "torch" in sys.modules:
-        _learn_torch()
-    arrow = sys.modules.get("pyarrow")
-    if arrow is not None and type(value) is getattr(arrow, "Table", None) and type(value) not in _custom:
-        return FORMAT_ARROW, _write_table(value), []
-    buffers: list[PickleBuffer] = []
+    _learn()
+    if "pyarrow" in sys.modules and what == VALUE and type(value) not in _custom:
+        stored = _as_arrow(value)
+        if stored is not None:
+            return stored
+    buffers: list[Any] = []
     body = _dump(value, buffers.append, what)
     if len(buffers) > _MAX_BUFFERS:
-        return FORMAT_PICKLE, _dump(value, None, what), []
-    return FORMAT_PICKLE, body, buffers
+        return FORMAT_PICKLE, _dump(value, None, what), [], 0
+    return FORMAT_PICKLE, body, buffers, 0
+
+
+def _as_arrow(value: Any) -> tuple[int, Any, list[Any], int] | None:
+    """A table, or what else is whole Arrow data; None: it is none, or one that a stream cannot hold."""
+    from raygo import _arrow
+
+    kind = _arrow.kind_of(value)
+    if kind is None:
+        return None
+    import pyarrow as pa
+
+    try:
+        body, parts, buffers = _arrow.write(value, kind, _dump)
+    except pa.ArrowException:  # pickle takes them
+        return None
+    return FORMAT_ARROW, body, [*parts, *buffers], len(parts)
 
 
 def dumps(value: Any) -> bytes:
     """One self-contained pickle of any value."""
-    if not _torch_known and "torch" in sys.modules:
-        _learn_torch()
+    _learn()
     return bytes(_dump(value, None))
 
 
 loads = pickle.loads
 
 
-def _dump(value: Any, out_of_band: Callable[[PickleBuffer], Any] | None, what: int = VALUE) -> Any:
+def _dump(value: Any, out_of_band: Callable[[Any], Any] | None, what: int = VALUE) -> Any:
     file = io.BytesIO()
     pickler = _pickler()(file, protocol=5, buffer_callback=out_of_band)
     pickler.storages = {}
@@ -140,7 +153,9 @@ def _refusal(value: Any, error: Exception, what: int) -> TypeError:
 def deserialize(format: int, body: Any, buffers: list[Any]) -> Any:
     """Read a value whose format is not the binding's own."""
     if format == FORMAT_ARROW:
-        return _read_table(body)
+        from raygo import _arrow
+
+        return _arrow.read(body, buffers)
     raise ValueError(f"an object has format {format}, which this version of raygo does not know")
 
 
@@ -157,11 +172,11 @@ def register(cls: type, serializer: Callable[[Any], Any], deserializer: Callable
 
 def deregister(cls: type) -> None:
     """Undo `register`."""
-    global _torch_known
+    global _torch_known, _arrow_known
     if _custom.pop(cls, None) is not None:
         del _reducers[cls]
         _rules.pop(cls, None)
-        _torch_known = False  # it may have stood before a reducer of ours
+        _torch_known = _arrow_known = False  # it may have stood before a reducer of ours
     _binding.set_types(array_path=not _touches_arrays())
 
 
@@ -200,22 +215,15 @@ def _rebuild_custom(rules: bytes, data: Any) -> Any:
     return known[2](data)
 
 
-# ---- Arrow
+def _learn() -> None:
+    """Add the reducers for libraries that have been imported since."""
+    global _arrow_known
+    if not _torch_known and "torch" in sys.modules:
+        _learn_torch()
+    if not _arrow_known and "pyarrow" in sys.modules:
+        from raygo import _arrow
 
-
-def _write_table(table: pa.Table) -> pa.Buffer:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
-def _read_table(body: Any) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+        _arrow_known = _arrow.learn(_reducers)
 
 
 # ---- torch

@@ -69,5 +69,6 @@ void test_state(raygo_runtime rt);
 void test_serve(raygo_runtime rt);
 void test_waits(raygo_runtime rt);
 void test_python(raygo_runtime rt);
+void test_tensor(raygo_runtime rt);
 void test_life(void);
 #endif

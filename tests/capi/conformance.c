@@ -63,6 +63,8 @@ int main(int argc, char **argv) {
   puts("serving");
   test_waits(rt);
   puts("waits");
+  test_tensor(rt);
+  puts("tensors");
   if (python) {
     test_python(rt);
     puts("python");

@@ -90,5 +90,12 @@ int main(void) {
   F(raygo_placement_options, name);
   F(raygo_placement_options, detached);
   F(raygo_placement_options, reserved);
+  S(raygo_tensor);
+  F(raygo_tensor, kind);
+  F(raygo_tensor, itemsize);
+  F(raygo_tensor, ndim);
+  F(raygo_tensor, data);
+  F(raygo_tensor, shape);
+  F(raygo_tensor, strides);
   return 0;
 }

@@ -137,7 +137,7 @@ struct rb_ser {                  /* a value on its way out; made on the stack, e
   uint64_t body_len, size;       /* size: of the whole blob */
   PyObject *owner;               /* owned: keeps body */
   Py_buffer *bufs;
-  uint32_t nbuf;
+  uint32_t nbuf, joined;         /* joined: how many of the first are parts of one buffer */
   bool contiguous;               /* the blob stands in small already */
   struct rb_collector refs;
   _Alignas(8) uint8_t small[RB_SMALL];

@@ -102,7 +102,7 @@ int rb_pack(struct rb_bytes *b, PyObject *v, int depth) {
     PyBuffer_Release(&view);
     return r;
   }
-  PyErr_Format(PyExc_TypeError, "a %R cannot go to another language: plain values are None, bool, int, float, str, bytes, list, dict", (PyObject *)Py_TYPE(v));
+  PyErr_Format(PyExc_TypeError, "a %R cannot go to another language: it takes None, bool, int, float, str, bytes, lists and dicts of them, and as a whole value a NumPy array or an Arrow table", (PyObject *)Py_TYPE(v));
   return -1;
 }
 

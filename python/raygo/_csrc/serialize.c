@@ -6,8 +6,11 @@
 
 /* ------------------------------------------------------------------------------------------------ writing */
 
+/* How many buffers the blob names: the first `joined` ones stand in a row and are one. */
+static uint32_t listed(const struct rb_ser *s) { return s->joined ? s->nbuf - s->joined + 1 : s->nbuf; }
+
 static void measure(struct rb_ser *s) {
-  uint64_t at = sizeof(struct rg_blob) + s->nbuf * sizeof(struct rg_bufent) + s->body_len;
+  uint64_t at = sizeof(struct rg_blob) + listed(s) * sizeof(struct rg_bufent) + s->body_len;
   for (uint32_t i = 0; i < s->nbuf; i++) at = ALIGN64(at) + (uint64_t)s->bufs[i].len;
   s->size = at;
 }
@@ -87,7 +90,7 @@ static int by_pickler(struct rb_ser *s, PyObject *v, bool arrays) {
   return r;
 }
 
-/* The package's serializer: (format, bytes, list of buffers). */
+/* The package's serializer: (format, bytes, list of buffers, how many of these are parts of the first). */
 static int by_package(struct rb_ser *s, PyObject *v, enum rb_ser_what what) {
   if (!rb_py.serialize) {
     PyErr_SetString(PyExc_RuntimeError, "raygo._serialization was not loaded: import raygo before using its binding");
@@ -97,10 +100,11 @@ static int by_package(struct rb_ser *s, PyObject *v, enum rb_ser_what what) {
   if (!out) return -1;
   int r = -1;
   PyObject *body, *buffers;
-  int format;
-  if (!PyTuple_Check(out) || !PyArg_ParseTuple(out, "iOO!", &format, &body, &PyList_Type, &buffers)) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a serializer returns (format, body, buffers)");
+  int format, joined;
+  if (!PyTuple_Check(out) || !PyArg_ParseTuple(out, "iOO!i", &format, &body, &PyList_Type, &buffers, &joined) || joined > PyList_Size(buffers)) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a serializer returns (format, body, buffers, joined)");
   } else {
+    s->joined = (uint32_t)joined;
     r = take(s, (uint8_t)format, Py_NewRef(body), buffers);
   }
   Py_DECREF(out);
@@ -110,7 +114,7 @@ static int by_package(struct rb_ser *s, PyObject *v, enum rb_ser_what what) {
 static void start(struct rb_ser *s) {
   s->owner = NULL;
   s->bufs = NULL;
-  s->nbuf = 0;
+  s->nbuf = s->joined = 0;
   s->contiguous = false;
   rb_collector_begin(&s->refs);
 }
@@ -189,18 +193,19 @@ void rb_ser_write(struct rb_ser *s, uint8_t *to, bool arena) {
     memcpy(to, s->small, s->size);
     return;
   }
-  struct rg_blob h = {s->format, 0, (uint16_t)s->nbuf, 0, s->body_len};
+  struct rg_blob h = {s->format, 0, (uint16_t)listed(s), 0, s->body_len};
   memcpy(to, &h, sizeof h);
-  struct rg_bufent *ent = (struct rg_bufent *)(to + sizeof h);
-  uint64_t at = sizeof h + s->nbuf * sizeof *ent;
+  struct rg_bufent *ent = (struct rg_bufent *)(to + sizeof h), b = {0, 0};
+  uint64_t at = sizeof h + h.nbuf * sizeof *ent;
   if (arena) rg_copy(to + at, s->body, s->body_len);
   else memcpy(to + at, s->body, s->body_len);
   at += s->body_len;
   for (uint32_t i = 0; i < s->nbuf; i++) {
     uint64_t from = ALIGN64(at), n = (uint64_t)s->bufs[i].len;
     memset(to + at, 0, from - at);
-    struct rg_bufent b = {from, n};
-    memcpy(&ent[i], &b, sizeof b);
+    if (!i || i >= s->joined) b.off = from;
+    b.len = from + n - b.off;
+    memcpy(&ent[i < s->joined ? 0 : s->joined ? i - s->joined + 1 : i], &b, sizeof b);
     if (arena) rg_copy(to + from, s->bufs[i].buf, n);
     else if (n) memcpy(to + from, s->bufs[i].buf, n);
     at = from + n;

@@ -158,13 +158,27 @@ static PyObject *task_error(PyObject *self, PyObject *args) {
   return rb_answer(k->t, status, &value, 1, true, k->started, more) ? NULL : answered(k);
 }
 
-/* bytes and None have formats of their own, which need no packing */
+/* bytes, None, arrays and tables have formats of their own, which need no packing */
 static int plain_begin(struct rb_ser *s, PyObject *value) {
   if (value == Py_None || Py_TYPE(value) == &PyBytes_Type) return rb_ser_begin(s, value);
   struct rb_bytes b = {0};
-  PyObject *body = rb_pack(&b, value, 0) ? NULL : PyBytes_FromStringAndSize((const char *)b.p, (Py_ssize_t)b.n);
+  PyObject *body = rb_pack(&b, value, 0) ? NULL : PyBytes_FromStringAndSize((const char *)b.p, (Py_ssize_t)b.n), *type, *error, *trace;
   free(b.p);
-  return body ? rb_ser_raw(s, RG_B_MSGPACK, body) : -1;
+  if (body) return rb_ser_raw(s, RG_B_MSGPACK, body);
+  PyErr_Fetch(&type, &error, &trace);
+  int r = rb_ser_begin(s, value);
+  if (!r && s->format != RG_B_TENSOR && s->format != RG_B_ARROW) {
+    rb_ser_end(s);
+    r = -1;
+  }
+  if (r) {   /* that it is not plain says more than why it cannot be pickled */
+    PyErr_Restore(type, error, trace);
+    return r;
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(error);
+  Py_XDECREF(trace);
+  return 0;
 }
 
 /* plain(values): a tuple, one for each return, of what every language knows */
