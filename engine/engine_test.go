@@ -71,7 +71,7 @@ func TestErrorsSpread(t *testing.T) {
 	if !errors.As(err, &te) {
 		t.Fatal(err)
 	}
-	if _, body, _ := wire.ParseBlob(te.Blob); string(body) != "boom" {
+	if _, body, _, _ := wire.ParseBlob(te.Blob); string(body) != "boom" {
 		t.Error("the error is another one")
 	}
 	two := r.function("bad", "num_returns", 2)
@@ -157,7 +157,7 @@ func TestBlockedGivesItsCPUBack(t *testing.T) {
 		if !ok {
 			t.Error("no value")
 		}
-		_, body, _ := wire.ParseBlob(v.Data)
+		_, body, _, _ := wire.ParseBlob(v.Data)
 		x.answer(inlineValue(1, append([]byte("root+"), body...)))
 	})
 	r.want(r.submit(r.function("root"), ""), "root+leaf")
@@ -253,7 +253,7 @@ func TestActorConstructorFails(t *testing.T) {
 	if !errors.As(err, &se) || se.Code != errs.EACTORDIED {
 		t.Fatal(err)
 	}
-	if _, body, _ := wire.ParseBlob(se.Cause); string(body) != "in __init__" {
+	if _, body, _, _ := wire.ParseBlob(se.Cause); string(body) != "in __init__" {
 		t.Errorf("%+v", se)
 	}
 }

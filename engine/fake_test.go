@@ -36,7 +36,7 @@ func (x *exec) arg(i int) []byte {
 	for {
 		_, v, r, _ := wire.TakeArg(rest)
 		if i == 0 {
-			_, body, _ := wire.ParseBlob(v.Data)
+			_, body, _, _ := wire.ParseBlob(v.Data)
 			return body
 		}
 		rest = r

@@ -90,12 +90,38 @@ func count(name string, args []any, want int) error {
 	return nil
 }
 
-// Serve answers calls to a name without ':' with a function of any number of arguments; at most concurrency at a time. They get ctx, which also bounds the registration.
+// Serve answers calls to a name without ':' with a function of any number of arguments; at most concurrency at a time. They get ctx, which also
+// bounds the registration. Arrow data and arrays, which are passed by reference, arrive as [arrow.Table] and [*Tensor]; these are released when f has returned.
 func Serve(ctx context.Context, rt *Runtime, name string, concurrency int, f func(ctx context.Context, args []any) (any, error)) error {
 	if name == "" || strings.Contains(name, ":") {
 		return errs.New(errs.EINVAL, "%q cannot be served: a name must not be empty and a name with a colon is a Python function's", name)
 	}
-	return rt.c.Serve(ctx, name, concurrency, func(args []any) (any, error) { return f(ctx, args) })
+	return rt.c.Serve(ctx, name, concurrency, func(args []any) (any, error) {
+		release, err := opened(args)
+		if err != nil {
+			return nil, err
+		}
+		out, err := f(ctx, args)
+		if err == nil {
+			out, err = storable(out)
+		}
+		if e, ok := out.(client.Encoder); ok && err == nil {
+			return answer{e, release}, nil // it may stand in the arguments' memory
+		}
+		release()
+		return out, err
+	})
+}
+
+// answer lets a call's arguments go when its value has been written.
+type answer struct {
+	client.Encoder
+	release func()
+}
+
+func (a answer) Done() {
+	a.Encoder.Done()
+	a.release()
 }
 
 // Serve0 serves a function without arguments.

@@ -53,6 +53,7 @@ type Client struct {
 		served  map[string]Handler
 		defs    map[uint64]string // the engine's templates → names, of what it wants served
 		closed  error
+		views   int // uses of the arena, which stays mapped for them
 	}
 	welcomed chan struct{}
 	refused  chan error
@@ -289,15 +290,20 @@ func (c *Client) Close() {
 		c.lost(errs.New(errs.ESHUTDOWN, "the client was closed"))
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.arena != nil {
-			unix.Munmap(c.arena)
-			c.arena = nil
-		}
+		c.unmap()
 		if c.arenaFD >= 0 && c.ownsFD() {
 			unix.Close(c.arenaFD)
 		}
 		c.arenaFD = -1
 	})
+}
+
+// unmap lets the arena go after Close and the last view. mu is held.
+func (c *Client) unmap() {
+	if c.mu.closed != nil && c.mu.views == 0 && c.arena != nil {
+		unix.Munmap(c.arena)
+		c.arena = nil
+	}
 }
 
 // ownsFD: an embedded engine's descriptor is the engine's.

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is where an object's bytes are for this process: in the arena, or in a file that is mapped until release is called.
+// place is where an object's bytes are for this process, in the arena or in a file, which stays mapped until release is called.
 func (c *Client) place(file uint32, offset, size uint64, write bool) (data []byte, release func(), err error) {
 	if file == 0 {
-		arena, err := c.mapping()
+		arena, err := c.use()
 		if err != nil {
 			return nil, nil, err
 		}
-		return arena[offset : offset+size], func() {}, nil
+		return arena[offset : offset+size : offset+size], c.unuse, nil
 	}
 	flags, prot := unix.O_RDONLY, unix.PROT_READ
 	if write {

@@ -203,7 +203,8 @@ func (c *Client) Consumed(task, count uint64) error {
 	return c.send(wire.AppendFrame(nil, wire.Consumed, 0, task, wire.AppendUint64(nil, count)))
 }
 
-// Handler answers a call to a served function. Its arguments are plain values.
+// Handler answers a call to a served function. Its arguments are plain values, and a *[View] for each that is an array or a table; these end when it
+// has returned, unless they were retained by [View.Retain].
 type Handler func(args []any) (any, error)
 
 // Serve answers calls to a named function. Each call runs on a goroutine of its own, at most concurrency at a time.
@@ -254,7 +255,7 @@ func (c *Client) onExec(h wire.Header, b []byte) error {
 	if err != nil {
 		return err
 	}
-	args, err := c.execArgs(&x)
+	args, views, err := c.execArgs(&x)
 	c.mu.Lock()
 	name := c.mu.defs[uint64(x.Template)]
 	handler := c.mu.served[name]
@@ -272,22 +273,18 @@ func (c *Client) onExec(h wire.Header, b []byte) error {
 		default:
 			out, failed = handler(args)
 		}
-		v := wire.Value{Index: 1, Kind: wire.Inline}
+		var v wire.Value
 		status := wire.StatusOK
 		if failed == nil {
-			v.Data, failed = Encode(out)
+			v, failed = c.answer(h.ID, out)
+		}
+		for _, view := range views {
+			view.Release()
 		}
 		if failed != nil {
 			status = wire.StatusError
-			v.Kind, v.IsError = wire.SysErr, true
+			v = wire.Value{Index: 1, Kind: wire.SysErr, IsError: true}
 			v.Data, _ = msgpack.Marshal(map[string]any{"code": int(errs.ETASK), "message": fmt.Sprintf("%s: %v", name, failed), "task_name": name})
-		} else if len(v.Data) > wire.InlineMax {
-			oid := wire.OID{Task: h.ID, Index: 1}
-			if to, written, err := c.create(context.Background(), oid, len(v.Data)); err == nil {
-				copy(to, v.Data)
-				written()
-				v = wire.Value{Index: 1, Kind: wire.Arena, Len: uint64(len(v.Data)), Offset: wire.NoOffset}
-			}
 		}
 		// When the connection is gone there is nobody to answer.
 		_ = c.send(wire.AppendResult(nil, h.ID, wire.ResultFrame{Status: status, ExecNS: uint64(time.Since(start)), Attempt: x.Attempt}, v))
@@ -295,41 +292,46 @@ func (c *Client) onExec(h wire.Header, b []byte) error {
 	return nil
 }
 
-// execArgs decodes the arguments of a call, references resolved.
-func (c *Client) execArgs(x *wire.ExecFrame) ([]any, error) {
+func (c *Client) answer(task uint64, out any) (wire.Value, error) {
+	e, err := Encode(out)
+	if err != nil {
+		return wire.Value{}, err
+	}
+	return c.keep(context.Background(), wire.OID{Task: task, Index: 1}, e)
+}
+
+// execArgs decodes the arguments of a call, references resolved. Values that are not plain are views.
+func (c *Client) execArgs(x *wire.ExecFrame) (args []any, views []*View, err error) {
 	top := make([]any, 0, x.NTop)
-	var unpin []wire.OID
 	rest := x.Top
 	for range x.NTop {
 		id, v, r, err := wire.TakeArg(rest)
 		if err != nil {
-			return nil, err
+			return nil, views, err
 		}
 		rest = r
-		if v.Kind == wire.Arena {
-			data, release, err := c.place(v.File, v.Offset, v.Len, false)
-			if err != nil {
-				return nil, err
-			}
-			defer release()
-			v.Data = data
-			unpin = append(unpin, id)
+		view, err := c.view(id, v)
+		if err != nil {
+			return nil, views, err
 		}
+		views = append(views, view)
 		var out any
-		if err := Decode(v.Data, &out); err != nil {
-			return nil, err
+		switch format := view.format(); format {
+		case wire.FormatArrow, wire.FormatTensor:
+			if v.Kind != wire.Arena { // the frame's memory is used again
+				view.Blob = append([]byte(nil), view.Blob...)
+			}
+			out = view
+		default:
+			if err := Decode(view.Blob, &out); err != nil {
+				return nil, views, err
+			}
 		}
 		top = append(top, out)
 	}
-	if len(unpin) > 0 {
-		if err := c.send(wire.AppendOIDFrame(nil, wire.Unpin, 0, 0, unpin...)); err != nil {
-			return nil, err
-		}
-	}
-	var args []any
 	if len(x.Args) > 0 {
 		if err := msgpack.Unmarshal(x.Args, &args); err != nil {
-			return nil, errs.New(errs.EINVAL, "the arguments are no msgpack array: %w", err)
+			return nil, views, errs.New(errs.EINVAL, "the arguments are no msgpack array: %w", err)
 		}
 	}
 	for i, a := range args {
@@ -337,5 +339,5 @@ func (c *Client) execArgs(x *wire.ExecFrame) ([]any, error) {
 			args[i] = top[t.n]
 		}
 	}
-	return args, nil
+	return args, views, nil
 }

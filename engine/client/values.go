@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 
 	"github.com/raygo/raygo/engine/errs"
 	"github.com/raygo/raygo/engine/wire"
@@ -78,24 +79,48 @@ func (r Ref) Release() error {
 	return c.send(wire.AppendOIDFrame(nil, wire.Release, 0, 0, r.oid))
 }
 
-// Encode makes a blob of a plain value.
-func Encode(v any) ([]byte, error) {
+// Encoder is a value that writes its own blob, straight to where it is kept.
+type Encoder interface {
+	BlobSize() int
+	WriteBlob(to []byte)
+	Done() // it was written, or never will be
+}
+
+type encoded []byte
+
+func (e encoded) BlobSize() int       { return len(e) }
+func (e encoded) WriteBlob(to []byte) { copy(to, e) }
+func (e encoded) Done()               {}
+
+// Encode prepares a plain value for being stored; an [Encoder] is taken as it is.
+func Encode(v any) (Encoder, error) {
 	switch x := v.(type) {
+	case Encoder:
+		return x, nil
 	case nil:
-		return wire.Blob(wire.FormatNone, nil), nil
+		return encoded(wire.Blob(wire.FormatNone, nil)), nil
 	case []byte:
-		return wire.Blob(wire.FormatBytes, x), nil
+		return encodedBytes(x), nil
 	}
 	body, err := msgpack.Marshal(v)
 	if err != nil {
 		return nil, errs.New(errs.EINVAL, "a value of type %T is none that other languages know: %w", v, err)
 	}
-	return wire.Blob(wire.FormatMsgpack, body), nil
+	return encoded(wire.Blob(wire.FormatMsgpack, body)), nil
+}
+
+type encodedBytes []byte
+
+func (e encodedBytes) BlobSize() int { return wire.BlobSize(len(e)) }
+func (e encodedBytes) Done()         {}
+func (e encodedBytes) WriteBlob(to []byte) {
+	body, _ := wire.LayOutBlob(to, wire.FormatBytes, len(e))
+	copy(body, e)
 }
 
 // Decode reads a blob into out, a pointer; nil: the value is not wanted.
 func Decode(blob []byte, out any) error {
-	format, body, err := wire.ParseBlob(blob)
+	format, body, _, err := wire.ParseBlob(blob)
 	if err != nil {
 		return err
 	}
@@ -144,36 +169,51 @@ func (e *SysError) Error() string { return e.Message }
 // Unwrap makes the code visible to errors.Is.
 func (e *SysError) Unwrap() error { return e.Code }
 
-// Put keeps a plain value and returns its reference.
+// Put keeps a value and returns its reference.
 func (c *Client) Put(ctx context.Context, v any) (Ref, error) {
-	blob, err := Encode(v)
+	e, err := Encode(v)
 	if err != nil {
 		return Ref{}, err
 	}
 	num := c.nextNumber()
-	oid := wire.OID{Task: num}
-	if len(blob) <= wire.InlineMax {
-		r := c.own(oid)
-		c.onObject(oid, wire.Value{Kind: wire.Inline, Data: blob})
-		start := wire.Begin(nil, wire.Put, 0, num)
-		b := wire.AppendValue(start, wire.Value{Kind: wire.Inline, Data: blob})
-		return r, c.send(wire.End(b, 0))
-	}
-	to, written, err := c.create(ctx, oid, len(blob))
+	kept, err := c.keep(ctx, wire.OID{Task: num}, e)
 	if err != nil {
 		return Ref{}, err
 	}
-	copy(to, blob)
-	written()
-	r := c.own(oid)
-	c.onObject(oid, wire.Value{Kind: wire.Arena, Len: uint64(len(blob)), Offset: wire.NoOffset})
-	b := wire.AppendValue(wire.Begin(nil, wire.Seal, 0, num), wire.Value{Kind: wire.Arena, Len: uint64(len(blob)), Offset: wire.NoOffset})
-	return r, c.send(wire.End(b, 0))
+	frame := wire.Put
+	if kept.Kind == wire.Arena {
+		frame = wire.Seal
+	}
+	r := c.own(wire.OID{Task: num})
+	c.onObject(r.oid, kept)
+	return r, c.send(wire.End(wire.AppendValue(wire.Begin(nil, frame, 0, num), kept), 0))
 }
 
-func (c *Client) mapping() ([]byte, error) {
+// keep writes a blob to where it belongs: into memory for a frame, or into the arena.
+func (c *Client) keep(ctx context.Context, oid wire.OID, e Encoder) (wire.Value, error) {
+	defer e.Done()
+	size := e.BlobSize()
+	if size <= wire.InlineMax {
+		data := make([]byte, size)
+		e.WriteBlob(data)
+		return wire.Value{Index: oid.Index, Kind: wire.Inline, Data: data}, nil
+	}
+	to, written, err := c.create(ctx, oid, size)
+	if err != nil {
+		return wire.Value{}, err
+	}
+	e.WriteBlob(to)
+	written()
+	return wire.Value{Index: oid.Index, Kind: wire.Arena, Len: uint64(size), Offset: wire.NoOffset}, nil
+}
+
+// use maps the arena, for as long as unuse has not been called.
+func (c *Client) use() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.mu.closed != nil {
+		return nil, c.mu.closed
+	}
 	if c.arena == nil {
 		if c.arenaFD < 0 {
 			return nil, errs.New(errs.EINTERNAL, "the engine passed no arena")
@@ -184,6 +224,7 @@ func (c *Client) mapping() ([]byte, error) {
 		}
 		c.arena = m
 	}
+	c.mu.views++
 	return c.arena, nil
 }
 
@@ -206,7 +247,12 @@ func (c *Client) create(ctx context.Context, oid wire.OID, size int) ([]byte, fu
 		}
 		return c.place(k.File, k.Offset, uint64(size), true)
 	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+		c.mu.Lock()
+		delete(c.mu.spaces, oid)
+		c.mu.Unlock()
+		// Given meanwhile or not, it is given back. A connection that is lost has nothing.
+		_ = c.send(wire.AppendOIDFrame(nil, wire.Abort, 0, oid.Task, oid))
+		return nil, nil, errs.New(errs.CodeOf(ctx.Err()), "there was no room yet for a value of %d bytes: %w", size, ctx.Err())
 	}
 }
 
@@ -240,37 +286,86 @@ func (c *Client) awaitObject(ctx context.Context, r Ref) (wire.Value, error) {
 	return o.value, nil
 }
 
-// GetBlob waits for a value and calls use with its blob, which is valid during the call only.
-func (c *Client) GetBlob(ctx context.Context, r Ref, use func(blob []byte) error) error {
+// View is a value's blob in place. It begins with one reference and stays until the last has been released, also beyond Close.
+type View struct {
+	Blob  []byte
+	c     *Client
+	oid   wire.OID
+	unmap func() // nil: the memory is Go's
+	refs  atomic.Int32
+}
+
+// Retain takes one more reference.
+func (v *View) Retain() { v.refs.Add(1) }
+
+// Release gives a reference back, from any goroutine.
+func (v *View) Release() {
+	if v.refs.Add(-1) == 0 && v.unmap != nil {
+		v.unmap()
+		// A lost connection unpins too.
+		_ = v.c.send(wire.AppendOIDFrame(nil, wire.Unpin, 0, 0, v.oid))
+	}
+}
+
+func (v *View) format() byte {
+	if len(v.Blob) == 0 {
+		return wire.FormatNone
+	}
+	return v.Blob[0]
+}
+
+// view makes a View of what was pinned, or of data that came in a frame.
+func (c *Client) view(oid wire.OID, v wire.Value) (*View, error) {
+	view := &View{Blob: v.Data, c: c, oid: oid}
+	view.refs.Store(1)
+	var err error
+	if v.Kind == wire.Arena {
+		view.Blob, view.unmap, err = c.place(v.File, v.Offset, v.Len, false)
+	}
+	return view, err
+}
+
+func (c *Client) unuse() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.views--
+	c.unmap()
+}
+
+// GetView waits for a value and gives its blob in place.
+func (c *Client) GetView(ctx context.Context, r Ref) (*View, error) {
 	v, err := c.awaitObject(ctx, r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if v.Kind == wire.Arena {
 		if v, err = c.pin(ctx, r); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	switch v.Kind {
-	case wire.SysErr:
+	if v.Kind == wire.SysErr {
 		e := &SysError{}
 		if err := msgpack.Unmarshal(v.Data, e); err != nil {
-			return errors.Join(errs.EINTERNAL, err)
+			return nil, errors.Join(errs.EINTERNAL, err)
 		}
-		return e
-	case wire.Arena:
-		defer c.send(wire.AppendOIDFrame(nil, wire.Unpin, 0, 0, r.oid)) // a lost connection unpins too
-		data, release, err := c.place(v.File, v.Offset, v.Len, false)
-		if err != nil {
-			return err
-		}
-		defer release()
-		v.Data = data
+		return nil, e
 	}
-	if v.IsError {
-		return &TaskError{append([]byte(nil), v.Data...)}
+	view, err := c.view(r.oid, v)
+	if err == nil && v.IsError {
+		defer view.Release()
+		return nil, &TaskError{append([]byte(nil), view.Blob...)}
 	}
-	return use(v.Data)
+	return view, err
+}
+
+// GetBlob waits for a value and calls use with its blob, which is valid during the call only.
+func (c *Client) GetBlob(ctx context.Context, r Ref, use func(blob []byte) error) error {
+	v, err := c.GetView(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer v.Release()
+	return use(v.Blob)
 }
 
 func (c *Client) pin(ctx context.Context, r Ref) (wire.Value, error) {

@@ -196,14 +196,51 @@ func Blob(format byte, body []byte) []byte {
 	return append(b, body...)
 }
 
-// ParseBlob reads a blob that has no out-of-band buffers.
-func ParseBlob(b []byte) (format byte, body []byte, err error) {
+// BlobSize is the length of a blob of these parts.
+func BlobSize(body int, buffers ...int) int {
+	n := 16 + 16*len(buffers) + body
+	for _, b := range buffers {
+		n = (n+63)&^63 + b
+	}
+	return n
+}
+
+// LayOutBlob writes the head of a blob, zeros between its parts included, into b, which has [BlobSize], and gives the places for body and buffers.
+func LayOutBlob(b []byte, format byte, body int, buffers ...int) (to []byte, bufs [][]byte) {
+	at := 16 + 16*len(buffers)
+	clear(b[:at])
+	b[0] = format
+	le.PutUint16(b[2:], uint16(len(buffers)))
+	le.PutUint64(b[8:], uint64(body))
+	to = b[at : at+body]
+	at += body
+	for i, n := range buffers {
+		from := (at + 63) &^ 63
+		clear(b[at:from])
+		le.PutUint64(b[16+16*i:], uint64(from))
+		le.PutUint64(b[24+16*i:], uint64(n))
+		at = from + n
+		bufs = append(bufs, b[from:at])
+	}
+	return to, bufs
+}
+
+// ParseBlob reads a blob; buffers are its out-of-band ones.
+func ParseBlob(b []byte) (format byte, body []byte, buffers [][]byte, err error) {
 	if len(b) < 16 {
-		return 0, nil, malformed("a blob of %d bytes", len(b))
+		return 0, nil, nil, malformed("a blob of %d bytes", len(b))
 	}
-	n := le.Uint64(b[8:])
-	if le.Uint16(b[2:]) != 0 || n > uint64(len(b)-16) {
-		return 0, nil, malformed("a blob of %d bytes with a body of %d", len(b), n)
+	n, count := le.Uint64(b[8:]), int(le.Uint16(b[2:]))
+	at := 16 + 16*count
+	if at > len(b) || n > uint64(len(b)-at) {
+		return 0, nil, nil, malformed("a blob of %d bytes with a body of %d and %d buffers", len(b), n, count)
 	}
-	return b[0], b[16 : 16+n], nil
+	for i := range count {
+		off, size := le.Uint64(b[16+16*i:]), le.Uint64(b[24+16*i:])
+		if off > uint64(len(b)) || size > uint64(len(b))-off {
+			return 0, nil, nil, malformed("a blob of %d bytes with a buffer of %d at %d", len(b), size, off)
+		}
+		buffers = append(buffers, b[off:off+size:off+size])
+	}
+	return b[0], b[at : uint64(at)+n], buffers, nil
 }

@@ -183,7 +183,7 @@ func FuzzFrame(f *testing.F) {
 			ParseCreated(p)
 			ParseUint64(p)
 			ParseUint64s(p)
-			ParseBlob(p)
+			_, _, _, _ = ParseBlob(p)
 			if o, err := ParseOIDs(p); err == nil {
 				for i := range o.Len() {
 					o.At(i)
