@@ -1,5 +1,6 @@
 /* Submitting, storing, running tasks. */
 #include "client_int.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <sys/mman.h>
 
@@ -142,7 +143,11 @@ int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns
   if (message) *message = NULL;
   if (rg_dead(c)) return rg_dead_code(c);
   int r = writable(c);
-  if (r) return r;
+  if (r) {
+    if (message && asprintf(message, "The %" PRIu64 " bytes of the object store cannot be mapped for writing: %s. Raise the limit on this process's address space (ulimit -v), "
+                            "or give the store less (object_store_memory).", c->arena_size, strerror(errno)) < 0) *message = NULL;
+    return r;
+  }
   rg_drain(c);   /* what was let go makes room first */
   uint64_t offset = 0;
   uint32_t file = 0;

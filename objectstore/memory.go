@@ -32,12 +32,12 @@ func openMemory(capacity int64, huge bool) (*memory, error) {
 	}
 	if err := m.file.Truncate(capacity); err != nil {
 		m.file.Close()
-		return nil, fmt.Errorf("objectstore: cannot size the arena to %s: %w", mib(capacity), err)
+		return nil, fmt.Errorf("the file of %s for the shared memory cannot be made: %w. Give the store less (object_store_memory), or raise the limit on files (ulimit -f)", mib(capacity), err)
 	}
 	data, err := unix.Mmap(m.fd(), 0, int(capacity), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		m.file.Close()
-		return nil, fmt.Errorf("objectstore: cannot map %s of shared memory: %w", mib(capacity), err)
+		return nil, fmt.Errorf("cannot map %s of shared memory: %w. Give the store less (object_store_memory), or raise the limit on this process's address space (ulimit -v)", mib(capacity), err)
 	}
 	m.data = data
 	return m, nil

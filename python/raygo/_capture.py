@@ -184,11 +184,9 @@ def by_name(value: Any) -> bool:
 
 
 def _registered_by_value(module: str) -> bool:
-    cloudpickle = sys.modules.get("cloudpickle")
-    if cloudpickle is None:
-        return False
-    names = cloudpickle.cloudpickle.list_registry_pickle_by_value()
-    return any(module == name or module.startswith(name + ".") for name in names)
+    # Nobody has registered anything before it is imported, or while another thread imports it.
+    registered = getattr(sys.modules.get("cloudpickle.cloudpickle"), "list_registry_pickle_by_value", set)
+    return any(module == name or module.startswith(name + ".") for name in registered())
 
 
 _names: dict[types.CodeType, frozenset[str]] = {}

@@ -182,7 +182,8 @@ def deregister(cls: type) -> None:
 
 def _touches_arrays() -> bool:
     numpy = sys.modules.get("numpy")
-    return numpy is not None and any(issubclass(cls, (numpy.ndarray, numpy.generic)) for cls in _custom)
+    kinds = tuple(getattr(numpy, name, ()) for name in ("ndarray", "generic"))  # nothing while another thread imports it
+    return any(issubclass(cls, kinds) for cls in _custom)
 
 
 def _reduce_custom(pickler: Any, value: Any) -> Any:

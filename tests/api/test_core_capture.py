@@ -6,7 +6,9 @@ import functools
 import inspect
 import itertools
 import pickle
+import sys
 import threading
+import types
 from typing import Any
 
 import cloudpickle
@@ -76,6 +78,18 @@ def test_importable_things_are_not_followed() -> None:
     space = notebook("from json import dumps\ndef f(): return dumps(print)")
     assert names(space["f"]) == {"dumps"}
     assert _capture.by_name(json_dumps()) and not _capture.by_name(space["f"])
+
+
+def test_a_module_that_another_thread_imports_just_now_registers_nothing(monkeypatch):
+    """The first calls of two threads: one imports cloudpickle while the other looks for what is registered with it."""
+    for half in ({}, {"cloudpickle.cloudpickle": types.ModuleType("cloudpickle.cloudpickle")}):
+        monkeypatch.delitem(sys.modules, "cloudpickle.cloudpickle")
+        monkeypatch.setitem(sys.modules, "cloudpickle", types.ModuleType("cloudpickle"))
+        for name, module in half.items():
+            monkeypatch.setitem(sys.modules, name, module)
+        assert _capture.by_name(json_dumps())
+        monkeypatch.undo()
+    assert _capture.by_name(json_dumps())
 
 
 def json_dumps() -> Any:

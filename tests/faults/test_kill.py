@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import raygo
+from raygo._calls import call
 from raygo.exceptions import ActorDiedError, RayActorError, WorkerCrashedError
 from raygo.util.state import list_workers
 
@@ -29,8 +30,10 @@ def alive(pid):
         return False
 
 
-def store_in_use():
-    return raygo.cluster_resources()["object_store_memory"] - raygo.available_resources().get("object_store_memory", 0)
+def left_in_store():
+    """What the store still has; empty when nothing."""
+    stats = call("store.stats")
+    return {k: stats[k] for k in ("objects", "arena_objects", "used", "pinned", "spilled", "waiting") if stats[k]}
 
 
 @raygo.remote
@@ -106,7 +109,7 @@ def test_killed_in_the_middle_of_a_put(runtime, tmp_path):
     with pytest.raises(WorkerCrashedError):
         raygo.get(ref, timeout=20)
     del ref
-    assert until(lambda: store_in_use() == 0), f"{store_in_use()} bytes are still in use"
+    assert until(lambda: not left_in_store()), left_in_store()
 
 
 def test_killed_in_the_middle_of_a_reply(runtime, tmp_path):
@@ -126,7 +129,7 @@ def test_killed_in_the_middle_of_a_reply(runtime, tmp_path):
         for ref in items:
             raygo.get(ref, timeout=20)
     del items, first, ref
-    assert until(lambda: store_in_use() == 0), f"{store_in_use()} bytes are still in use"
+    assert until(lambda: not left_in_store()), left_in_store()
 
 
 def test_killed_actor_fails_its_calls_and_restarts(runtime):
@@ -299,4 +302,5 @@ def test_random_kills_lose_nothing(runtime):
     finally:
         stop.set()
         killer.join()
-    assert until(lambda: store_in_use() == 0), f"{store_in_use()} bytes are still in use"
+    del actor
+    assert until(lambda: not left_in_store()), left_in_store()
