@@ -1,9 +1,7 @@
 """Space that is asked for and never sealed comes back, whatever ended its writer."""
-import mmap
 import os
 import socket
 import struct
-import tempfile
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ from test_kill import left_in_store, until
 from test_socket import address, closed_by_engine, frame, hello
 
 import raygo
+from raygo._calls import call
 from raygo.exceptions import WorkerCrashedError
 
 DEATHS = int(os.environ.get("RAYGO_DEATHS", "100"))   # by hand: RAYGO_DEATHS=1000
@@ -75,17 +74,27 @@ def test_space_is_asked_for_twice_or_given_back_twice(runtime):
     assert until(lambda: not left_in_store()), left_in_store()
 
 
-def cut_off(size):
-    """An array over a file that ends in its middle: copying it is a bus error half-way, between create and seal."""
-    with tempfile.TemporaryFile() as f:
-        f.truncate(size)
-        m = mmap.mmap(f.fileno(), size)
-        f.truncate(size // 2 & ~4095)
-    return np.frombuffer(m, np.uint8)
+@pytest.fixture
+def cut_off(runtime):
+    """Makes an array over a file that ends in its middle: copying it is a bus error half-way, between create and seal."""
+    def make(size):   # here, or workers would import this file and all it needs
+        import mmap
+        import tempfile
+
+        import numpy as np
+
+        with tempfile.TemporaryFile() as f:
+            f.truncate(size)
+            m = mmap.mmap(f.fileno(), size)
+            f.truncate(size // 2 & ~4095)
+        return np.frombuffer(m, np.uint8)
+
+    call("modules.preload", {"modules": ["numpy"]})
+    return make
 
 
 @pytest.mark.timeout(600)
-def test_workers_that_die_in_the_middle_of_the_copy(runtime):
+def test_workers_that_die_in_the_middle_of_the_copy(cut_off):
     """Sizes on both sides of what is copied by one thread, by two, and around the caches."""
     @raygo.remote(max_retries=0)
     def dies(size):
@@ -102,7 +111,7 @@ def test_workers_that_die_in_the_middle_of_the_copy(runtime):
     assert until(lambda: not left_in_store()), left_in_store()
 
 
-def test_results_whose_copy_kills_the_worker(runtime):
+def test_results_whose_copy_kills_the_worker(cut_off):
     """The same for return values and for a stream's items."""
     @raygo.remote(max_retries=0, num_returns=2)
     def two():
@@ -156,11 +165,14 @@ def test_ctrl_c_during_a_big_put_and_during_a_restore(driver):
                 time.sleep(0.01)
             raise AssertionError(call("store.stats"))
 
-        for i in range(8):
-            assert interrupted(lambda: raygo.put(big), 0.01 + 0.03 * i)
+        for i in range(5):
+            assert interrupted(lambda: raygo.put(big), 0.01 + 0.05 * i)
             zero()
-        for i in range(8):
-            refs = [raygo.put(np.full(2**24, k)) for k in range(14)]   # 128 MiB each: some are on disk
+        del big
+        raygo.shutdown()
+        raygo.init(num_cpus=1, include_dashboard=False, object_store_memory=100 * 2**20)
+        for i in range(6):
+            refs = [raygo.put(np.full(2**21, k)) for k in range(12)]   # 16 MiB each: half of them are on disk
             raygo.wait(refs, num_returns=len(refs))
             assert call("store.stats")["spilled"]
             seen = []
