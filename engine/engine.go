@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -146,13 +147,26 @@ func Start(opts Options) (*Node, error) {
 	return n, nil
 }
 
+// folderError says of a full disk how full it is.
+func (n *Node) folderError(what string, err error) error {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		return errs.New(errs.EINTERNAL, "%s: %w", what, err)
+	}
+	var st unix.Statfs_t
+	if unix.Statfs(session.Root(n.opts.TempDir), &st) != nil {
+		return errs.New(errs.EOUTOFDISK, "%s: %w", what, err)
+	}
+	return errs.New(errs.EOUTOFDISK, "%s: %w. The disk has %d KiB free of %d KiB: free space there, or choose another folder for temporary files (_temp_dir of init, or RAYGO_TMPDIR)",
+		what, err, st.Bavail*uint64(st.Bsize)>>10, st.Blocks*uint64(st.Bsize)>>10)
+}
+
 // open makes the session's folder, the socket and the store.
 func (n *Node) open() (err error) {
 	if n.session, err = session.Create(session.Options{TempDir: n.opts.TempDir, Name: n.opts.SessionName}); err != nil {
-		return errs.New(errs.EINTERNAL, "the session's folder cannot be made: %w", err)
+		return n.folderError("the session's folder cannot be made", err)
 	}
 	if n.logFile, err = os.OpenFile(n.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
-		return errs.New(errs.EINTERNAL, "the engine cannot write its log: %w", err)
+		return n.folderError("the engine cannot write its log", err)
 	}
 	n.registerFD(int(n.logFile.Fd()), true)
 	if n.opts.SpillDirs == nil {

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/raygo/raygo/engine/errs"
@@ -149,12 +151,18 @@ func (n *Node) unneed(o *object) {
 	n.maybeFree(o)
 }
 
-// dropHeld lets go of all that a process held.
+// dropHeld lets go of all that a process held. Tasks that a worker started, and whose values nobody else wants, end with it: when their parent
+// runs again it starts its own, and a few deaths would otherwise leave a crowd of them.
 func (n *Node) dropHeld(p *peer) {
 	if p.role == roleWorker {
+		var started []*taskState
 		for o := range p.held {
+			if t := o.u.task; t != nil && o.u.submitter == p && t.flags&(wire.FlagActorCall|wire.FlagActorCreate) == 0 {
+				started = append(started, t)
+			}
 			n.letGo(o, p)
 		}
+		n.endOrphans(p, started)
 		return
 	}
 	var held []*object // letting go changes the table
@@ -170,6 +178,19 @@ func (n *Node) dropHeld(p *peer) {
 	}
 	for _, o := range held {
 		n.letGo(o, p)
+	}
+}
+
+// endOrphans ends those of a dead process's tasks that have lost their last reference.
+func (n *Node) endOrphans(p *peer, started []*taskState) {
+	if n.stopping {
+		return
+	}
+	slices.SortFunc(started, func(a, b *taskState) int { return cmp.Compare(b.id, a.id) }) // who takes a value goes before who makes it
+	for _, t := range started {
+		if t.u.task == t && t.u.live == 0 {
+			n.endTask(t, &sysError{Code: errs.ECANCELED, Message: fmt.Sprintf("%s was cancelled because the process that started it (pid %d) is dead and nobody else has a reference to its value", n.describe(t), p.pid)}, true)
+		}
 	}
 }
 

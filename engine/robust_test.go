@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/raygo/raygo/engine"
@@ -252,4 +253,41 @@ func TestSpaceAskedForTwice(t *testing.T) {
 	eventually(t, "there is room", func() bool { return stats("arena_objects") == 1 })
 	c.Detach()
 	eventually(t, "all is given back", func() bool { return stats("arena_objects") == 0 && stats("used") == 0 })
+}
+
+// A parent that dies takes along the tasks whose values nobody else can have; what it has let go of goes on.
+func TestTasksOfADeadParentEnd(t *testing.T) {
+	r := newRig(t, 3)
+	template := func(x *exec, name string) uint32 {
+		n := uint32(x.w.number.Add(1) & 0xffffffff)
+		x.w.out(wire.AppendFrame(nil, wire.Template, 0, uint64(n), pack(map[string]any{"kind": "function", "name": name})))
+		return n
+	}
+	begun, release := make(chan struct{}, 10), make(chan struct{})
+	r.on("endless", func(x *exec) {
+		begun <- struct{}{}
+		<-release
+	})
+	var second, free atomic.Int32
+	r.on("second", func(x *exec) { second.Add(1); x.answer(inlineValue(1, nil)) })
+	r.on("free", func(x *exec) { free.Add(1); x.answer(inlineValue(1, nil)) })
+	r.on("parent", func(x *exec) {
+		if x.Attempt > 0 {
+			x.answer(inlineValue(1, []byte("again")))
+			return
+		}
+		first := x.w.submitNested(x, template(x, "endless"), 0, 0)
+		x.w.submitNested(x, template(x, "second"), 0, 0, first)
+		x.w.out(wire.AppendOIDFrame(nil, wire.Release, 0, 0, x.w.submitNested(x, template(x, "free"), 0, 0)))
+		<-begun
+		x.w.die(unix.WaitStatus(unix.SIGKILL))
+	})
+	r.want(r.submit(r.function("parent", "max_retries", 1), ""), "again")
+	close(release)
+	eventually(t, "nothing of the first attempt is left", func() bool {
+		return asInt(r.ask("node.stats", nil)["queued"]) == 0 && asInt(r.ask("node.stats", nil)["units"]) <= 1
+	})
+	if second.Load() != 0 || free.Load() != 1 {
+		t.Errorf("the task whose value nobody could have ran %d times, the one that was let go %d times", second.Load(), free.Load())
+	}
 }
