@@ -81,6 +81,8 @@ func (n *Node) explainTask(t *taskState, depth int) string {
 			if depth < 5 {
 				text += ": " + n.explainObject(k.oids[0], n.find(k.oids[0]), depth+1)
 			}
+		} else if t.w.peer.asking > 0 {
+			text += n.explainAsking(t.w.peer)
 		} else if t.w.pid == 0 {
 			text = fmt.Sprintf("%s was given to a worker process that is still starting", who)
 		}
@@ -104,6 +106,10 @@ func (n *Node) placeOf(t *taskState) (before int) {
 	return before
 }
 
+func (n *Node) explainAsking(p *peer) string {
+	return fmt.Sprintf(", where it waits for room in the object store for %d bytes (running tasks and held values pin %d of %d)", p.asked, n.store.PinnedBytes(), n.store.Capacity())
+}
+
 func (n *Node) explainCall(t *taskState, who string, depth int) string {
 	a := t.actor
 	switch {
@@ -111,7 +117,11 @@ func (n *Node) explainCall(t *taskState, who string, depth int) string {
 		if before := n.placeOf(t); before >= a.Box(t.t.Group).Concurrency {
 			return fmt.Sprintf("%s waits behind %d other calls in %s (pid %d), of which the first is %s", who, before, n.actorText(a), t.w.pid, n.describe(t.w.first))
 		}
-		return fmt.Sprintf("%s has been running for %.1f s in %s (pid %d)", who, (n.now - t.started).Seconds(), n.actorText(a), t.w.pid)
+		text := fmt.Sprintf("%s has been running for %.1f s in %s (pid %d)", who, (n.now - t.started).Seconds(), n.actorText(a), t.w.pid)
+		if t.w.peer.asking > 0 {
+			text += n.explainAsking(t.w.peer)
+		}
+		return text
 	case a.State == actor.Alive:
 		return fmt.Sprintf("%s waits for its turn in %s; %d calls are before it or run", who, n.actorText(a), a.Unfinished()-1)
 	case a.creation.u.task == a.creation && depth < 5:

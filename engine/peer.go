@@ -52,6 +52,8 @@ type peer struct {
 	held      map[*object]struct{} // workers only: what dies with them; drivers' objects are found by walking through all
 	pins      map[wire.OID]*pinned
 	created   map[wire.OID]*objectstore.Entry // space given, not sealed
+	asking    int                             // requests for space without an answer yet
+	asked     uint64                          // bytes of the latest
 	gone      bool
 	ended     atomic.Bool // gone, for threads that do not hold the strand
 	greeted   bool        // HELLO was answered

@@ -33,7 +33,10 @@ func (n *Node) create(p *peer, num uint64, c wire.CreateFrame) error {
 	if p.created[oid] != nil {
 		return errs.New(errs.EINVAL, "space for object %v was made before", oid)
 	}
+	p.asking++
+	p.asked = c.Size
 	answer := func(e *objectstore.Entry, err error) {
+		p.asking--
 		if p.gone || p.created[oid] != nil { // or it asked twice before there was room
 			if e != nil {
 				n.store.Delete(e)

@@ -139,6 +139,7 @@ def test_an_arena_in_64_processes(runtime):
             return os.getpid(), float(sum(v.sum() for v in self.views)), [self.own]
 
     size = raygo.cluster_resources()["object_store_memory"]
+    call("modules.preload", {"modules": ["numpy"]})
     shared = [raygo.put(np.full(1_000_000, i)) for i in range(4)]   # 32 MB
     actors = [Reader.remote() for _ in range(64)]
     answers = raygo.get([a.read.remote(shared) for a in actors], timeout=300)
@@ -201,7 +202,7 @@ def test_a_stopped_reader_keeps_its_pins_and_nothing_else(driver):
         try:
             raygo.get(make.remote(1, 12 * MB), timeout=3)
         except raygo.exceptions.GetTimeoutError as error:
-            assert "room" in str(error), error
+            assert "waits for room in the object store for 12" in str(error), error
         else:
             raise AssertionError("12 MiB fit beside 16 in 24")
         os.kill(pid, signal.SIGCONT)
