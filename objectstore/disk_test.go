@@ -91,7 +91,7 @@ func TestRecordsOfAllSizes(t *testing.T) {
 // TestCompactionBoundsTheDisk drops records at random and asks the kernel how much disk the rest takes.
 func TestCompactionBoundsTheDisk(t *testing.T) {
 	for _, punch := range []bool{true, false} {
-		for _, size := range []int{700, 65 << 10, mb} {
+		for _, size := range []int{1500, 65 << 10, mb} {
 			rng := rand.New(rand.NewPCG(uint64(size), 1))
 			d := newDisk([]string{t.TempDir()}, never)
 			d.limit = 2 * mb

@@ -298,6 +298,9 @@ func (s *Store) failWaiters(e *Entry, err error) {
 
 // Bytes is the object in this process's mapping of the arena; the slice is good while the entry is unsealed or pinned, and has no File.
 func (s *Store) Bytes(e *Entry) []byte {
+	if !e.onArena() {
+		panic("objectstore: " + e.label + " is not in the arena")
+	}
 	off := e.span.off
 	return s.mem.data[off : off+e.size : off+e.size]
 }
