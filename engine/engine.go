@@ -14,6 +14,7 @@ import (
 	"github.com/raygo/raygo/engine/actor"
 	"github.com/raygo/raygo/engine/errs"
 	"github.com/raygo/raygo/engine/ids"
+	"github.com/raygo/raygo/engine/ownership"
 	"github.com/raygo/raygo/engine/schedule"
 	"github.com/raygo/raygo/engine/session"
 	"github.com/raygo/raygo/engine/task"
@@ -42,8 +43,7 @@ type Node struct {
 	sched    *schedule.Scheduler
 
 	units    map[uint64]*unit
-	toFree   []*object // freed objects whose contents must still be let go
-	freeing  bool
+	refs     *ownership.Table[*peer, *object]
 	ready    []*taskState // whose last argument has just come
 	readying bool
 	children int // tasks that tasks have started and that have not ended
@@ -131,6 +131,7 @@ func Start(opts Options) (*Node, error) {
 		labels[k] = v
 	}
 	n.sched = schedule.New(n.nodeID(), total, labels)
+	n.refs = ownership.NewTable[*peer](n.free)
 	n.strand = newStrand(n.runStep, n.settle)
 	n.lazyTimer = time.AfterFunc(time.Hour, func() { n.strand.post(func() { n.lazyArmed = false }) })
 	n.lazyTimer.Stop()

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/ownership"
 	"github.com/raygo/raygo/engine/wire"
 	"github.com/raygo/raygo/objectstore"
 )
@@ -33,19 +34,16 @@ const (
 	sysErr
 )
 
-// object is one value: held by processes, needed by tasks, by values that contain it and by templates. It goes when none of these is left.
+// object is one value. It goes when no process holds it and nothing needs it: no task, no value that contains it, no template.
 type object struct {
+	ownership.Refs[*peer, *object]
 	u       *unit
 	index   uint32
 	state   objectState
 	isError bool
-	needs   int32
-	holder  *peer // the usual one
-	holders []*peer
 	data    []byte             // inline, sysErr
 	entry   *objectstore.Entry // inArena
 	size    uint64
-	refs    []*object // it contains these
 	waiters []waiter
 	maker   *worker // an actor's process that put it: the value dies with that
 }
@@ -105,18 +103,8 @@ func (n *Node) find(o wire.OID) *object {
 	return nil
 }
 
-func (o *object) holds(p *peer) bool { return o.holder == p || slices.Contains(o.holders, p) }
-
 func (n *Node) hold(o *object, p *peer) {
-	if o.holds(p) {
-		return
-	}
-	if o.holder == nil {
-		o.holder = p
-	} else {
-		o.holders = append(o.holders, p)
-	}
-	if p.role == roleWorker {
+	if o.Hold(p) && p.role == roleWorker {
 		if p.held == nil {
 			p.held = map[*object]struct{}{}
 		}
@@ -125,18 +113,8 @@ func (n *Node) hold(o *object, p *peer) {
 }
 
 func (n *Node) letGo(o *object, p *peer) {
-	switch {
-	case o.holder == p:
-		o.holder = nil
-		if k := len(o.holders); k > 0 {
-			o.holder, o.holders = o.holders[k-1], o.holders[:k-1]
-		}
-	default:
-		i := slices.Index(o.holders, p)
-		if i < 0 {
-			return
-		}
-		o.holders = slices.Delete(o.holders, i, i+1)
+	if !o.LetGo(p) {
+		return
 	}
 	if p.held != nil {
 		delete(p.held, o)
@@ -144,10 +122,10 @@ func (n *Node) letGo(o *object, p *peer) {
 	n.maybeFree(o)
 }
 
-func (n *Node) need(o *object) { o.needs++ }
+func (n *Node) need(o *object) { o.Need() }
 
 func (n *Node) unneed(o *object) {
-	o.needs--
+	o.Unneed()
 	n.maybeFree(o)
 }
 
@@ -167,11 +145,11 @@ func (n *Node) dropHeld(p *peer) {
 	}
 	var held []*object // letting go changes the table
 	for _, u := range n.units {
-		if u.first.u != nil && u.first.holds(p) {
+		if u.first.u != nil && u.first.HeldBy(p) {
 			held = append(held, &u.first)
 		}
 		for _, o := range u.more {
-			if o.holds(p) {
+			if o.HeldBy(p) {
 				held = append(held, o)
 			}
 		}
@@ -194,27 +172,18 @@ func (n *Node) endOrphans(p *peer, started []*taskState) {
 	}
 }
 
-// maybeFree frees an object that nobody wants any more, and what that sets free in turn; in a loop, for chains may be long.
+// maybeFree frees an object that nobody wants any more, and what that sets free in turn.
 func (n *Node) maybeFree(o *object) {
-	if o.needs > 0 || o.holder != nil || o.state == absent {
-		return
+	if !o.Wanted() && o.state != absent {
+		n.refs.Settle(o)
 	}
-	n.toFree = append(n.toFree, o)
-	if n.freeing {
-		return
-	}
-	n.freeing = true
-	for len(n.toFree) > 0 {
-		o := n.toFree[len(n.toFree)-1]
-		n.toFree = n.toFree[:len(n.toFree)-1]
-		if o.state != absent && o.needs == 0 && o.holder == nil {
-			n.free(o)
-		}
-	}
-	n.freeing = false
 }
 
+// free lets go of an object that nobody wants any more.
 func (n *Node) free(o *object) {
+	if o.state == absent {
+		return
+	}
 	u, waiters := o.u, o.waiters
 	if o.entry != nil {
 		n.store.Delete(o.entry)
@@ -222,12 +191,10 @@ func (n *Node) free(o *object) {
 	if o.maker != nil {
 		delete(o.maker.puts, o)
 	}
-	for _, r := range o.refs {
-		n.unneed(r)
-	}
+	n.refs.Empty(o)
 	wasPending := o.state == pending
 	o.state = absent
-	o.data, o.entry, o.refs, o.waiters, o.maker = nil, nil, nil, nil, nil
+	o.data, o.entry, o.waiters, o.maker = nil, nil, nil, nil
 	if o != &u.first {
 		delete(u.more, o.index)
 	}
@@ -312,13 +279,14 @@ func (n *Node) set(o *object, v value) {
 		n.discard(v)
 		return
 	}
-	o.state, o.isError, o.data, o.entry, o.size, o.refs = v.state, v.isError, v.data, v.entry, v.size, v.refs
+	o.state, o.isError, o.data, o.entry, o.size = v.state, v.isError, v.data, v.entry, v.size
+	n.refs.Fill(o, v.refs)
 	if v.maker != nil {
 		o.maker = v.maker
 		v.maker.puts[o] = struct{}{}
 	}
 	told := o.u.submitter
-	if told != nil && !told.gone && o.index != 0 && o.index < o.u.pushed() && o.holds(told) {
+	if told != nil && !told.gone && o.index != 0 && o.index < o.u.pushed() && o.HeldBy(told) {
 		n.sendObject(told, o, wire.NoOffset)
 	} else {
 		told = nil
@@ -355,31 +323,16 @@ func (n *Node) lose(o *object, e *sysError) {
 		n.store.Delete(o.entry)
 		o.entry = nil
 	}
-	for _, r := range o.refs {
-		n.unneed(r)
-	}
+	n.refs.Empty(o)
 	if o.maker != nil {
 		delete(o.maker.puts, o)
 	}
-	o.state, o.isError, o.refs, o.maker = sysErr, true, nil, nil
+	o.state, o.isError, o.maker = sysErr, true, nil
 	e.Object = []uint64{o.u.num, uint64(o.index)}
 	o.data = e.encode()
 	o.size = uint64(len(o.data))
-	for p := range n.holdersOf(o) {
+	for p := range o.Holders() {
 		n.sendObject(p, o, wire.NoOffset)
-	}
-}
-
-func (n *Node) holdersOf(o *object) func(func(*peer) bool) {
-	return func(yield func(*peer) bool) {
-		if o.holder != nil && !yield(o.holder) {
-			return
-		}
-		for _, p := range o.holders {
-			if !yield(p) {
-				return
-			}
-		}
 	}
 }
 

@@ -199,7 +199,7 @@ func (n *Node) objectRows(q *query, yield func(map[string]any) bool) {
 			}
 			row := map[string]any{
 				"object_id": n.objectHex(o.oid()), "object_size": o.size, "task_status": "FINISHED", "reference_type": "LOCAL_REFERENCE", "call_site": "", "type": "DRIVER", "pid": 0,
-				"ip": n.opts.NodeIP, "attempt_number": 0, "where": [...]string{"freed", "pending", "inline", "arena", "error"}[o.state], "pinned": false, "needed_by": o.needs,
+				"ip": n.opts.NodeIP, "attempt_number": 0, "where": [...]string{"freed", "pending", "inline", "arena", "error"}[o.state], "pinned": false, "needed_by": o.Needs(),
 			}
 			if o.state == pending {
 				row["task_status"] = "NIL"
@@ -207,11 +207,11 @@ func (n *Node) objectRows(q *query, yield func(map[string]any) bool) {
 					row["task_status"] = u.task.state.String()
 				}
 			}
-			if o.holder == nil {
+			if o.Holder() == nil {
 				row["reference_type"] = "USED_BY_PENDING_TASK"
 			} else {
-				row["pid"] = o.holder.pid
-				if o.holder.role == roleWorker {
+				row["pid"] = o.Holder().pid
+				if o.Holder().role == roleWorker {
 					row["type"] = "WORKER"
 				}
 			}

@@ -11,10 +11,9 @@ import (
 // whose code it is, a call that is about to use it, another node. Whether a process holds it is yes or no; needs are counted, each Need with an Unneed of its own.
 type Refs[P comparable, O any] struct {
 	holder   P   // the usual one: most objects have no other
-	holders  []P // the others; empty when holder is
+	holders  []P // the others; none when there is no holder
 	contents []O // its value contains these, and has a need of each
 	needs    int32
-	gone     bool
 }
 
 // Object is what has Refs in it.
@@ -78,6 +77,9 @@ func (r *Refs[P, O]) Holders() iter.Seq[P] {
 // Need counts one more that needs the object.
 func (r *Refs[P, O]) Need() { r.needs++ }
 
+// Unneed takes a need away. Settle follows.
+func (r *Refs[P, O]) Unneed() { r.needs-- }
+
 // Needs is how many there are.
 func (r *Refs[P, O]) Needs() int { return int(r.needs) }
 
@@ -97,14 +99,14 @@ type Table[P comparable, O Object[P, O]] struct {
 	freeing bool
 }
 
-// NewTable makes a table. free is called once for each object, when it is wanted no more; it may come back to the table.
+// NewTable makes a table. free is called for what is wanted no more: it lets the object's value go and calls Empty, and does nothing if the value has gone before.
 func NewTable[P comparable, O Object[P, O]](free func(O)) *Table[P, O] {
 	return &Table[P, O]{free: free}
 }
 
 // Settle frees an object if it is not wanted, and what that sets free in turn: in a loop, for chains of values may be long.
 func (t *Table[P, O]) Settle(o O) {
-	if r := o.Ownership(); r.Wanted() || r.gone {
+	if o.Ownership().Wanted() {
 		return
 	}
 	t.queue = append(t.queue, o)
@@ -115,21 +117,11 @@ func (t *Table[P, O]) Settle(o O) {
 	for len(t.queue) > 0 {
 		o := t.queue[len(t.queue)-1]
 		t.queue = t.queue[:len(t.queue)-1]
-		r := o.Ownership()
-		if r.Wanted() || r.gone { // it was taken up again, or stands here twice
-			continue
+		if !o.Ownership().Wanted() { // it may have been taken up again
+			t.free(o)
 		}
-		r.gone = true
-		t.free(o)
-		t.Empty(o)
 	}
 	t.freeing = false
-}
-
-// Unneed takes a need away.
-func (t *Table[P, O]) Unneed(o O) {
-	o.Ownership().needs--
-	t.Settle(o)
 }
 
 // Fill notes what an object's value contains. The needs were counted when the value came, before it was known whose it would be.
@@ -141,6 +133,7 @@ func (t *Table[P, O]) Empty(o O) {
 	contents := r.contents
 	r.contents = nil
 	for _, c := range contents {
-		t.Unneed(c)
+		c.Ownership().Unneed()
+		t.Settle(c)
 	}
 }

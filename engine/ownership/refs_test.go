@@ -10,7 +10,8 @@ type process struct{ _ byte }
 
 type held struct {
 	Refs[*process, *held]
-	num int
+	num  int
+	gone bool
 }
 
 // twin is the same in the plainest way: after each step it finds out anew what is wanted.
@@ -48,11 +49,10 @@ func refsAgainstTwin(t *testing.T, program []byte) {
 	processes := []*process{{}, {}, {}}
 	var w twin
 	var objects []*held
-	table := NewTable[*process](func(o *held) {
-		if w.freed[o.num] {
-			t.Fatalf("object %d is freed a second time", o.num)
-		}
+	var table *Table[*process, *held]
+	table = NewTable[*process](func(o *held) {
 		w.freed[o.num] = true
+		table.Empty(o)
 	})
 	expect := func(step int) {
 		t.Helper()
@@ -107,7 +107,8 @@ func refsAgainstTwin(t *testing.T, program []byte) {
 		case 6:
 			if w.needs[o.num] > 0 {
 				w.needs[o.num]--
-				table.Unneed(o)
+				o.Unneed()
+				table.Settle(o)
 			}
 		case 7:
 			if len(o.Contents()) > 0 {
@@ -152,7 +153,11 @@ func TestRefsAgainstTwin(t *testing.T) {
 func TestLongChainOfValues(t *testing.T) {
 	var p process
 	freed := 0
-	table := NewTable[*process](func(*held) { freed++ })
+	var table *Table[*process, *held]
+	table = NewTable[*process](func(o *held) {
+		freed++
+		table.Empty(o)
+	})
 	var last *held
 	for range 1_000_000 {
 		o := &held{}
@@ -177,7 +182,11 @@ func TestLongChainOfValues(t *testing.T) {
 
 func TestRefsDoNotAllocate(t *testing.T) {
 	var p process
-	table := NewTable[*process](func(*held) {})
+	var table *Table[*process, *held]
+	table = NewTable[*process](func(o *held) {
+		o.gone = true
+		table.Empty(o)
+	})
 	o := &held{}
 	inner := &held{}
 	contents := []*held{inner}
