@@ -8,6 +8,7 @@
 
 #define RG_PAD8(n) (((uint64_t)(n) + 7u) & ~(uint64_t)7u)
 #define RG_MAX_FRAME (256u << 20)   /* bytes after the header; a longer one ends the connection */
+#define RG_MAX_SITE (4u << 10)      /* bytes of an rg_site's text */
 #define RG_INLINE_MAX (64u << 10)   /* values up to this travel inside frames; larger ones go through the arena */
 
 struct rg_hdr {            /* 16 bytes, before every frame */
@@ -47,6 +48,7 @@ enum rg_type {
   RG_RETURN = 20,          /* payload: uint64_t[]: tasks sent to this worker and not begun, given back */
   RG_CONSUMED = 21,        /* id: generator task.  payload: uint64_t count of items taken so far; UINT64_MAX: generator dropped */
   RG_GOODBYE = 22,         /* nothing follows: the process ends of its own will */
+  RG_SITE = 23,            /* id: task number.  payload: rg_site: where in the program this process made its references */
   /* engine -> process */
   RG_WELCOME = 64,         /* first frame.  payload: msgpack map; on a socket the arena's descriptor rides on it unless inherited */
   RG_OBJECT = 65,          /* id: task number.  payload: rg_value */
@@ -125,6 +127,12 @@ struct rg_result {         /* 24 bytes; then nvalues rg_value each with refs and
   uint32_t nvalues;        /* streaming: 1, index 1: the number of items as blob, or the error */
   uint64_t exec_ns;        /* wall time of the run */
   uint32_t attempt;        /* from rg_exec: a late answer of an earlier run is dropped */
+  uint32_t zero;
+};
+
+struct rg_site {           /* 16 bytes; then len bytes of text, at most RG_MAX_SITE, padded to 8 */
+  uint32_t index, n;       /* of so many values from this one on */
+  uint32_t len;
   uint32_t zero;
 };
 

@@ -130,6 +130,12 @@ func (n *Node) frame(p *peer, h wire.Header, b []byte) error {
 			n.returned(p, nums)
 		}
 		return err
+	case wire.Site:
+		s, err := wire.ParseSite(b)
+		if err == nil {
+			n.noteSite(p, h.ID, s)
+		}
+		return err
 	case wire.Goodbye:
 		n.dropPeer(p, nil)
 		return nil

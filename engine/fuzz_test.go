@@ -17,6 +17,7 @@ func FuzzInput(f *testing.F) {
 		wire.AppendSubmit(nil, 3<<33, wire.FlagActorCall, wire.SubmitFrame{Template: 3, NReturns: 1, Actor: 2 << 33, Top: wire.MakeOIDs(wire.OID{Task: 1 << 33, Index: 1})}),
 		wire.AppendSubmit(nil, 5<<33, wire.FlagStreaming, wire.SubmitFrame{Template: 1}),
 		wire.End(wire.AppendValue(wire.Begin(nil, wire.Put, 0, 4<<33), v), 0),
+		wire.AppendSite(nil, 1<<33, wire.SiteFrame{Index: 1, Count: 1, Text: []byte("here")}),
 		wire.AppendOIDFrame(nil, wire.Release, 0, 0, wire.OID{Task: 1 << 33, Index: 1}),
 		wire.AppendOIDFrame(nil, wire.Pin, 0, 0, wire.OID{Task: 4 << 33}),
 		wire.AppendOIDFrame(nil, wire.Unpin, 0, 0, wire.OID{Task: 4 << 33}),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/raygo/raygo/engine/errs"
 	"github.com/raygo/raygo/engine/ownership"
@@ -16,7 +17,9 @@ import (
 type unit struct {
 	num       uint64
 	job       *job
-	submitter *peer      // who made it, and is told of its values without asking
+	submitter *peer     // who made it, and is told of its values without asking
+	by        *template // what made its objects: the task, the actor, or what ran where it was put; nil: a driver's own code
+	made      time.Duration
 	task      *taskState // until it has ended for good
 	gen       *generator
 	first     object // most units have one
@@ -58,7 +61,7 @@ type waiter struct {
 func (o *object) oid() wire.OID { return wire.OID{Task: o.u.num, Index: o.index} }
 
 func (n *Node) unit(num uint64, j *job, submitter *peer) *unit {
-	u := &unit{num: num, job: j, submitter: submitter}
+	u := &unit{num: num, job: j, submitter: submitter, made: n.now}
 	n.units[num] = u
 	return u
 }
@@ -118,6 +121,9 @@ func (n *Node) letGo(o *object, p *peer) {
 	}
 	if p.held != nil {
 		delete(p.held, o)
+	}
+	if p.sites != nil {
+		delete(p.sites.of, o.oid())
 	}
 	n.maybeFree(o)
 }

@@ -54,6 +54,7 @@ type peer struct {
 	created   map[wire.OID]*objectstore.Entry // space given, not sealed
 	asking    int                             // requests for space without an answer yet
 	asked     uint64                          // bytes of the latest
+	sites     *sites                          // nil: it records none
 	gone      bool
 	ended     atomic.Bool // gone, for threads that do not hold the strand
 	greeted   bool        // HELLO was answered

@@ -187,44 +187,6 @@ func (n *Node) actorRows(q *query, yield func(map[string]any) bool) {
 	}
 }
 
-func (n *Node) objectRows(q *query, yield func(map[string]any) bool) {
-	for _, u := range n.units {
-		all := []*object{&u.first}
-		for _, o := range u.more {
-			all = append(all, o)
-		}
-		for _, o := range all {
-			if o.state == absent {
-				continue
-			}
-			row := map[string]any{
-				"object_id": n.objectHex(o.oid()), "object_size": o.size, "task_status": "FINISHED", "reference_type": "LOCAL_REFERENCE", "call_site": "", "type": "DRIVER", "pid": 0,
-				"ip": n.opts.NodeIP, "attempt_number": 0, "where": [...]string{"freed", "pending", "inline", "arena", "error"}[o.state], "pinned": false, "needed_by": o.Needs(),
-			}
-			if o.state == pending {
-				row["task_status"] = "NIL"
-				if u.task != nil {
-					row["task_status"] = u.task.state.String()
-				}
-			}
-			if o.Holder() == nil {
-				row["reference_type"] = "USED_BY_PENDING_TASK"
-			} else {
-				row["pid"] = o.Holder().pid
-				if o.Holder().role == roleWorker {
-					row["type"] = "WORKER"
-				}
-			}
-			if o.entry != nil && !o.entry.InArena() {
-				row["where"] = "spilled"
-			}
-			if !yield(row) {
-				return
-			}
-		}
-	}
-}
-
 func (n *Node) workerRows(q *query, yield func(map[string]any) bool) {
 	for _, w := range n.workers {
 		x := ids.Worker(w.num, n.incarnation)

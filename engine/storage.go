@@ -106,6 +106,7 @@ func (n *Node) put(p *peer, num uint64, v wire.Value) error {
 		val.maker = p.worker
 	}
 	u := n.unit(num, p.job, p)
+	u.by = p.running()
 	o := u.object(0)
 	n.hold(o, p)
 	n.set(o, val)

@@ -75,6 +75,7 @@ func (n *Node) submit(p *peer, h wire.Header, s *wire.SubmitFrame) error {
 		return errs.New(errs.EINVAL, "actor %x is made of template %q, which is of kind %q", h.ID, tmpl.Name, tmpl.Kind)
 	}
 	u := n.unit(h.ID, p.job, p)
+	u.by = tmpl
 	t := &taskState{
 		id: h.ID, t: tmpl, u: u, job: p.job, parent: s.Parent, flags: h.Flags, nreturns: s.NReturns, retries: tmpl.MaxRetries,
 		ntop: s.Top.Len(), created: n.now, detached: p.detached(),

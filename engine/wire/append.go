@@ -167,6 +167,18 @@ func AppendCreated(b []byte, task uint64, c CreatedFrame) []byte {
 	return End(b, start)
 }
 
+// AppendSite appends a Site frame.
+func AppendSite(b []byte, task uint64, s SiteFrame) []byte {
+	start := len(b)
+	b = Begin(b, Site, 0, task)
+	b = le.AppendUint32(b, s.Index)
+	b = le.AppendUint32(b, s.Count)
+	b = le.AppendUint32(b, uint32(len(s.Text)))
+	b = le.AppendUint32(b, 0)
+	b = append(b, s.Text...)
+	return End(b, start)
+}
+
 // AppendOIDFrame appends a frame whose payload is a list of objects.
 func AppendOIDFrame(b []byte, t Type, flags uint16, id uint64, oids ...OID) []byte {
 	b = AppendHeader(b, Header{uint32(len(oids) * OIDSize), t, flags, id})

@@ -216,3 +216,26 @@ func ParseCreated(b []byte) (c CreatedFrame, err error) {
 	c.Message = string(text)
 	return c, nil
 }
+
+// SiteFrame is the payload of Site.
+type SiteFrame struct {
+	Index, Count uint32
+	Text         []byte
+}
+
+// ParseSite reads the payload of Site.
+func ParseSite(b []byte) (s SiteFrame, err error) {
+	if len(b) < SiteSize || le.Uint32(b[12:]) != 0 {
+		return s, malformed("a site of %d bytes", len(b))
+	}
+	s.Index, s.Count = le.Uint32(b), le.Uint32(b[4:])
+	text, rest, err := takeBytes(b[SiteSize:], uint64(le.Uint32(b[8:])))
+	if err != nil {
+		return s, err
+	}
+	if len(rest) != 0 || len(text) > MaxSite || s.Count > 1<<20 {
+		return s, malformed("a site of %d values with a text of %d bytes and %d more", s.Count, len(text), len(rest))
+	}
+	s.Text = text
+	return s, nil
+}

@@ -16,8 +16,10 @@ const (
 	ResultSize  = 24
 	CreateSize  = 16
 	CreatedSize = 24
+	SiteSize    = 16
 
 	MaxFrame  = 256 << 20 // bytes after the header
+	MaxSite   = 4 << 10   // bytes of a Site's text
 	InlineMax = 64 << 10  // larger values go through the arena
 	NoOffset  = ^uint64(0)
 	Dropped   = ^uint64(0) // in Consumed: the generator was dropped; in Resume: stop producing
@@ -50,6 +52,7 @@ const (
 	Return    Type = 20
 	Consumed  Type = 21
 	Goodbye   Type = 22
+	Site      Type = 23
 )
 
 // Frames from the engine to a process.

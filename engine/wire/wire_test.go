@@ -18,7 +18,7 @@ func TestNumbersAreThoseOfTheHeader(t *testing.T) {
 		"HELLO": uint64(Hello), "TEMPLATE": uint64(Template), "SUBMIT": uint64(Submit), "PUT": uint64(Put), "CREATE": uint64(Create), "SEAL": uint64(Seal),
 		"ABORT": uint64(Abort), "ADDREF": uint64(AddRef), "RELEASE": uint64(Release), "SUBSCRIBE": uint64(Subscribe), "PIN": uint64(Pin), "UNPIN": uint64(Unpin),
 		"CALL": uint64(Call), "CANCEL": uint64(Cancel), "KILL": uint64(Kill), "RESULT": uint64(Result), "ITEM": uint64(Item), "BLOCKED": uint64(Blocked),
-		"UNBLOCKED": uint64(Unblocked), "RETURN": uint64(Return), "CONSUMED": uint64(Consumed), "GOODBYE": uint64(Goodbye),
+		"UNBLOCKED": uint64(Unblocked), "RETURN": uint64(Return), "CONSUMED": uint64(Consumed), "GOODBYE": uint64(Goodbye), "SITE": uint64(Site),
 		"WELCOME": uint64(Welcome), "OBJECT": uint64(Object), "CREATED": uint64(Created), "REPLY": uint64(Reply), "TEMPLATE_DEF": uint64(TemplateDef), "EXEC": uint64(Exec),
 		"CANCEL_EXEC": uint64(CancelExec), "RECALL": uint64(Recall), "RESUME": uint64(Resume), "LOG": uint64(Log), "EXIT": uint64(Exit), "WAIT_ERROR": uint64(WaitError),
 		"F_FORCE": uint64(FlagForce), "F_RECURSIVE": uint64(FlagRecursive), "F_NO_RESTART": uint64(FlagNoRestart), "F_ANY": uint64(FlagAny),
@@ -48,6 +48,23 @@ func one(t *testing.T, b []byte) (Header, []byte) {
 		t.Fatalf("Next: %v, %d bytes left", err, len(rest))
 	}
 	return h, payload
+}
+
+func TestSiteRoundTrip(t *testing.T) {
+	h, payload := one(t, AppendSite(nil, 42, SiteFrame{1, 3, []byte("(put object) | a.py:f:3")}))
+	out, err := ParseSite(payload)
+	if err != nil || h.ID != 42 || h.Type != Site || out.Index != 1 || out.Count != 3 || string(out.Text) != "(put object) | a.py:f:3" {
+		t.Fatal(h, out, err)
+	}
+	for _, bad := range [][]byte{payload[:8], payload[:24], append(bytes.Clone(payload), make([]byte, 8)...)} {
+		if _, err := ParseSite(bad); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%d bytes: %v", len(bad), err)
+		}
+	}
+	_, payload = one(t, AppendSite(nil, 42, SiteFrame{1, 3, make([]byte, MaxSite+1)}))
+	if _, err := ParseSite(payload); !errors.Is(err, ErrMalformed) {
+		t.Error("a text that is too long is taken")
+	}
 }
 
 func TestSubmitRoundTrip(t *testing.T) {

@@ -341,7 +341,7 @@ def _hello(namespace: str | None, runtime_env: Any, log_to_driver: bool, job_con
         "executable": sys.executable,
         "runtime_env": canonical_json(runtime_env),
         "log_to_driver": log_to_driver,
-        "env": {key: value for key, value in os.environ.items() if key in ("RAYGO_AS_RAY",)},
+        "env": {key: value for key, value in os.environ.items() if key in ("RAYGO_AS_RAY", "RAY_record_ref_creation_sites")},
         "job_name": metadata.get("job_name") or os.path.basename(main_path) or "python",
         "token": os.environ.get("RAY_AUTH_TOKEN", ""),
     }

@@ -51,7 +51,22 @@ def begin(welcome: bytes) -> Session:
 
     global current
     current = Session(unpack(welcome))
+    _record_call_sites()
     return current
+
+
+def _record_call_sites() -> None:
+    """Have the binding ask where each reference is made, if Ray's variable says so; else it asks nobody and loses no time."""
+    import os
+
+    from raygo import _binding
+
+    if os.environ.get("RAY_record_ref_creation_sites", "0").lower() in ("", "0", "false"):
+        _binding.set_types(call_site=None)
+        return
+    from raygo._call_site import call_site
+
+    _binding.set_types(call_site=call_site)
 
 
 def end() -> None:

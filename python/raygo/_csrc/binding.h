@@ -41,6 +41,7 @@ extern struct rb_session *rb_ses;  /* NULL: none */
 extern struct rb_py {
   PyTypeObject *ref_type;          /* the package's subclass of ObjectRef */
   PyObject *serialize, *deserialize, *make_error, *raise_syserr, *auto_init, *not_initialized, *current_task;
+  PyObject *call_site;             /* says where the program is; NULL: places are not recorded */
   PyObject *pickle_dumps, *pickle_loads, *proto5, *kw_buffer_callback, *kw_buffers;
   PyObject *call_error;
   PyObject *empty_tuple;
@@ -84,6 +85,11 @@ typedef struct {
 extern PyTypeObject *rb_ref_base;
 static inline bool rb_is_ref(PyObject *o) { return Py_TYPE(o) == rb_py.ref_type || PyObject_TypeCheck(o, rb_ref_base); }
 PyObject *rb_ref_new(struct rb_session *s, rg_slot *slot);   /* takes over one handle, also on failure */
+void rb_note_site(struct rb_session *s, uint64_t task, uint32_t index, uint32_t n, const char *what);
+#define RB_NOTE_SITE(s, task, index, n, what) \
+  do {                                        \
+    if (RB_UNLIKELY(rb_py.call_site != NULL)) rb_note_site(s, task, index, n, what); \
+  } while (0)
 void rb_ref_id(rb_ref *r, uint8_t out[28]);
 int rb_ref_usable(rb_ref *r, struct rb_session *s);           /* -1: of a session that has ended */
 PyObject *rb_restore(const uint8_t id[28]);                   /* the reference that an id in a value names */

@@ -93,6 +93,22 @@ PyObject *rb_ref_new(struct rb_session *s, rg_slot *slot) {
   return (PyObject *)r;
 }
 
+/* Tells the engine where references come from, after the frame that made it know them.  What fails here fails no call. */
+void rb_note_site(struct rb_session *s, uint64_t task, uint32_t index, uint32_t n, const char *what) {
+  PyObject *text = PyObject_CallFunction(rb_py.call_site, "s", what);
+  Py_ssize_t len = 0;
+  const char *p = text ? PyUnicode_AsUTF8AndSize(text, &len) : NULL;
+  if (!p) {
+    PyErr_WriteUnraisable(rb_py.call_site);
+  } else if (s == rb_ses) {
+    struct rg_site site = {index, n, (uint32_t)(len > RG_MAX_SITE ? RG_MAX_SITE : len), 0};
+    uint8_t bytes[RG_MAX_SITE] = {0};
+    memcpy(bytes, p, site.len);
+    rg_send(s->c, RG_SITE, 0, task, &site, sizeof site, bytes, RG_PAD8(site.len));
+  }
+  Py_XDECREF(text);
+}
+
 int rb_ref_usable(rb_ref *r, struct rb_session *s) {
   if (RB_LIKELY(s && r->ses == s)) return 0;
   rb_raise(RAYGO_ESTALE, NULL);
@@ -123,7 +139,9 @@ static rg_slot *slot_of_id(struct rb_session *s, const uint8_t id[28]) {
 PyObject *rb_restore(const uint8_t id[28]) {
   struct rb_session *s = rb_need();
   rg_slot *slot = s ? slot_of_id(s, id) : NULL;
-  return slot ? rb_ref_new(s, slot) : NULL;
+  PyObject *ref = slot ? rb_ref_new(s, slot) : NULL;
+  if (ref) RB_NOTE_SITE(s, slot->oid.task, slot->oid.index, 1, "(deserialize task arg)");
+  return ref;
 }
 
 static PyObject *restore(PyObject *self, PyObject *id) {
@@ -305,7 +323,9 @@ static PyObject *item_ref(PyObject *self, PyObject *args) {
   struct rb_session *s = rb_need();
   /* The engine pushes items to whoever submitted the generator, and counts that as held: no ADDREF is due, and none is wrong either. */
   struct rg_oid oid = {task, (uint32_t)(2 + k), 0};
-  return s ? rb_ref_new(s, rg_slot_ref(s->c, oid)) : NULL;
+  PyObject *ref = s ? rb_ref_new(s, rg_slot_ref(s->c, oid)) : NULL;
+  if (ref) RB_NOTE_SITE(s, oid.task, oid.index, 1, "(generator item)");
+  return ref;
 }
 
 static PyObject *next_number(PyObject *self, PyObject *unused) {

@@ -277,6 +277,7 @@ static PyObject *put_value(struct rb_session *ses, struct rb_ser *s) {
 PyObject *rb_put(struct rb_session *ses, struct rb_ser *s) {
   ses->users++;
   PyObject *ref = put_value(ses, s);
+  if (ref) RB_NOTE_SITE(ses, ((rb_ref *)ref)->slot->oid.task, 0, 1, "(put object)");
   rb_unuse(ses);
   return ref;
 }

@@ -467,7 +467,7 @@ static PyObject *set_types(PyObject *self, PyObject *args, PyObject *kw) {
   Py_ssize_t at = 0;
   static const struct { const char *name; PyObject **to; } known[] = {
       {"serialize", &rb_py.serialize}, {"deserialize", &rb_py.deserialize}, {"make_error", &rb_py.make_error}, {"raise_syserr", &rb_py.raise_syserr},
-      {"auto_init", &rb_py.auto_init}, {"not_initialized", &rb_py.not_initialized}, {"current_task", &rb_py.current_task}};
+      {"auto_init", &rb_py.auto_init}, {"not_initialized", &rb_py.not_initialized}, {"current_task", &rb_py.current_task}, {"call_site", &rb_py.call_site}};
   while (kw && PyDict_Next(kw, &at, &key, &value)) {
     if (PyUnicode_CompareWithASCIIString(key, "ObjectRef") == 0) {
       if (!PyType_Check(value) || !PyType_IsSubtype((PyTypeObject *)value, rb_ref_base))

@@ -41,6 +41,10 @@ static PyObject *submit_one(struct rb_session *s, const struct submission *what,
     int r;
     s->users++;
     RB_SENDING(a.len + (a.ntop + a.ser.refs.n) * sizeof(struct rg_oid), r = rg_submit(s->c, number, what->flags, &h, a.top, a.ser.refs.oids, a.block, what->counter, slots));
+    if (!r) {
+      bool create = what->flags & RG_F_ACTOR_CREATE;
+      RB_NOTE_SITE(s, number, create ? 0 : 1, n, create || what->flags & RG_F_ACTOR_CALL ? "(actor call)" : "(task call)");
+    }
     out = r ? rb_raise(r, NULL) : results(s, slots, n, what->list);
     rb_unuse(s);
   }
