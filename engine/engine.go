@@ -93,6 +93,7 @@ type Node struct {
 	timers        map[*time.Timer]struct{} // of after
 	counts        taskCounts
 	warned        map[string]bool
+	full          fullness
 	infeasible    bool // a timer for infeasible demands is set
 
 	ctx      context.Context // ends with the node
@@ -180,6 +181,7 @@ func (n *Node) open() (err error) {
 		return errs.New(errs.ENOMEM, "the object store of %d bytes cannot be made: %w", n.opts.ObjectStoreMemory, err)
 	}
 	n.registerFD(n.arenaFD(), true)
+	n.full.limit = int64(fullShare * float64(n.store.Capacity()))
 	if n.opts.Listen {
 		if n.listener, err = n.session.Listen(); err != nil {
 			return errs.New(errs.ECONNECTION, "the session's socket cannot be made: %w", err)
@@ -258,6 +260,7 @@ func (n *Node) settle(captured bool) {
 		n.nextFetch()
 		n.fetchAhead()
 	}
+	n.watchStore()
 	n.flushAll(captured)
 }
 

@@ -41,6 +41,9 @@ func (m *metrics) record(a metricArg) error {
 	}
 	f := m.families[a.Name]
 	if f == nil {
+		if isOwnMetric("ray_" + a.Name) {
+			return errs.New(errs.EINVAL, "metric %q would be shown as ray_%s, which is a metric of raygo's own; give it another name", a.Name, a.Name)
+		}
 		if m.families == nil {
 			m.families = map[string]*family{}
 		}
@@ -95,7 +98,7 @@ func (m *metrics) text(b *strings.Builder) {
 	for _, name := range names {
 		f := m.families[name]
 		full := "ray_" + name
-		fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", full, strings.ReplaceAll(f.description, "\n", " "), full, f.kind)
+		head(b, full, f.description, f.kind)
 		labels := make([]string, 0, len(f.series))
 		for l := range f.series {
 			labels = append(labels, l)
@@ -135,27 +138,11 @@ func join(a, b string) string {
 	return a + "," + b
 }
 
-// own adds what the engine counts itself.
-func (n *Node) ownMetrics(b *strings.Builder) {
-	s := n.store.Stats()
-	memory := n.memory.read()
-	for _, m := range []struct {
-		name, kind, help string
-		value            float64
-	}{
-		{"ray_node_mem_used", "gauge", "bytes of memory in use, without page cache", float64(memory.Used)},
-		{"ray_node_mem_total", "gauge", "bytes of memory of the machine, or the limit of the control group", float64(memory.Limit)},
-		{"ray_memory_manager_worker_eviction_total", "counter", "worker processes ended to save memory", float64(n.memory.kills)},
-		{"raygo_tasks_submitted_total", "counter", "tasks submitted", float64(n.counts.submitted)},
-		{"raygo_tasks_finished_total", "counter", "tasks that ended well", float64(n.counts.finished)},
-		{"raygo_tasks_failed_total", "counter", "tasks that ended with an error", float64(n.counts.failed)},
-		{"raygo_workers", "gauge", "worker processes", float64(len(n.workers))},
-		{"raygo_object_store_used_bytes", "gauge", "bytes in use in the object store", float64(s.Used)},
-		{"raygo_object_store_capacity_bytes", "gauge", "bytes the object store can hold", float64(s.Capacity)},
-		{"raygo_object_store_spilled_bytes", "gauge", "bytes of objects that are only on disk", float64(s.Spilled)},
-	} {
-		fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n%s %s\n", m.name, m.help, m.name, m.kind, m.name, number(m.value))
-	}
+var helpEscapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
+
+// head writes what stands before a metric's samples.
+func head(b *strings.Builder, name, help, kind string) {
+	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", name, helpEscapes.Replace(help), name, kind)
 }
 
 var metricMethods = map[string]callMethod{
@@ -170,7 +157,7 @@ var metricMethods = map[string]callMethod{
 	"metrics.text": noArgument(func(n *Node, p *peer) (any, error) {
 		var b strings.Builder
 		n.metrics.text(&b)
-		n.ownMetrics(&b)
+		n.own(&b)
 		return b.String(), nil
 	}),
 }

@@ -34,6 +34,7 @@ type Options struct {
 	NodeIP            string             `msgpack:"node_ip"`
 	Listen            bool               `msgpack:"listen"`               // accept other programs at the session's socket
 	InfeasibleTimeout *float64           `msgpack:"infeasible_timeout_s"` // nil: 10; negative: wait for ever
+	StoreWarnAfter    float64            `msgpack:"store_warn_after_s"`   // how long the store may be nearly full before the user is told; 0: 10; negative: never
 	WorkerIdle        float64            `msgpack:"worker_idle_s"`        // 0: 60
 	Prestart          *int               `msgpack:"prestart"`             // workers started with a job; nil or -1: as many as CPUs
 
@@ -74,6 +75,13 @@ func (o *Options) spillAt() float64 {
 		return 0.8
 	}
 	return max(*o.SpillThreshold, 1e-9) // 0 is the store's own default
+}
+
+func (o *Options) storeWarnAfter() time.Duration {
+	if o.StoreWarnAfter == 0 {
+		return 10 * time.Second
+	}
+	return time.Duration(o.StoreWarnAfter * float64(time.Second))
 }
 
 func (o *Options) workerIdle() time.Duration {

@@ -293,24 +293,6 @@ func (n *Node) timeline(p *peer) (any, error) {
 	return out, nil
 }
 
-func (n *Node) storeStats(p *peer) (any, error) {
-	s := n.store.Stats()
-	inlineBytes, objects := uint64(0), 0
-	for _, u := range n.units {
-		objects += u.live
-		inlineBytes += uint64(len(u.first.data))
-		for _, o := range u.more {
-			inlineBytes += uint64(len(o.data))
-		}
-	}
-	return map[string]any{
-		"capacity": s.Capacity, "used": s.Used, "slack": s.Slack, "slab_free": s.SlabFree, "warm": s.Warm, "cold": s.Cold, "free_runs": s.FreeRuns,
-		"chunks": s.Chunks, "chunk_unused": s.ChunkUnused, "high_water": s.HighWater, "largest_free": s.LargestFree, "arena_objects": s.Objects, "pinned": s.Pinned,
-		"spilled": s.Spilled, "spilled_total": s.SpilledTotal, "restored_total": s.RestoredTotal, "spill_s": s.SpillTime.Seconds(), "restore_s": s.RestoreTime.Seconds(), "clean": s.Clean, "files": s.Files, "disk_used": s.DiskUsed, "waiting": s.Waiting, "waiting_bytes": s.WaitingBytes, "huge_pages": s.HugePages,
-		"objects": objects, "inline_bytes": inlineBytes,
-	}, nil
-}
-
 func (n *Node) nodeStats(p *peer) (any, error) {
 	queued := 0
 	for _, c := range n.sched.Waiting() {

@@ -24,7 +24,7 @@ _logs: Any = None
 _registered = False
 
 # The engine's settings that a user may change, by _system_config or a variable RAYGO_<NAME>.
-_SETTINGS: dict[str, type] = {"infeasible_timeout_s": float, "worker_idle_s": float, "prestart": int}
+_SETTINGS: dict[str, type] = {"infeasible_timeout_s": float, "worker_idle_s": float, "store_warn_after_s": float, "prestart": int}
 # Those of them that Ray has too, by a variable RAY_<name> as well.
 _RAY_SETTINGS: dict[str, type] = {
     "object_spilling_threshold": float,

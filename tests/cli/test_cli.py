@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,6 +182,53 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     assert driver.returncode == 0
 
 
+def test_memory_of_an_empty_session_is_nothing(tmp_path: Path) -> None:
+    env = {"RAYGO_TMPDIR": str(tmp_path)}
+    script = textwrap.dedent("""
+        import sys, numpy, raygo
+
+        @raygo.remote
+        def double(x):
+            return 2 * x
+
+        raygo.init(num_cpus=1, object_store_memory=100 << 20)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        ref = raygo.put(numpy.ones(100_000))
+        value = raygo.get(double.remote(ref))
+        print("made", flush=True)
+        sys.stdin.readline()
+        del ref, value
+        print("gone", flush=True)
+        sys.stdin.readline()
+        """)
+    driver = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **env})
+    assert driver.stdin is not None and driver.stdout is not None
+
+    def said() -> dict[str, Any]:
+        done = command("memory", "--format", "json", **env)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+    try:
+        assert driver.stdout.readline() == "ready\n"
+        assert said()["totals"] == {"objects": 0, "bytes": 0, "references": {}}
+        assert "No objects." in command("memory", **env).stdout
+        driver.stdin.write("\n")
+        driver.stdin.flush()
+        assert driver.stdout.readline() == "made\n"
+        assert said()["totals"]["bytes"] >= 1_600_000
+        driver.stdin.write("\n")
+        driver.stdin.flush()
+        assert driver.stdout.readline() == "gone\n"
+        deadline = time.monotonic() + 60
+        while (last := said())["totals"]["objects"] and time.monotonic() < deadline:
+            pass  # a release may wait a moment for company
+        assert last["totals"] == {"objects": 0, "bytes": 0, "references": {}} and last["store"]["used"] == last["store"]["pinned"] == 0
+    finally:
+        driver.communicate("\n", timeout=60)
+
+
 class TestAsking:
     def ok(self, engine: dict[str, str], *words: str) -> str:
         done = command(*words, **engine)
@@ -205,9 +254,39 @@ class TestAsking:
         assert self.ok(engine, "list", kind).strip()
         assert isinstance(json.loads(self.ok(engine, "list", kind, "--detail", "--format", "json")), list)
 
-    def test_memory(self, engine: dict[str, str]) -> None:
-        assert "293.0 KiB" in self.ok(engine, "memory")
-        assert self.ok(engine, "memory", "--stats").strip()
+    def test_memory_names_who_keeps_what(self, engine: dict[str, str]) -> None:
+        text = self.ok(engine, "memory")
+        (line,) = (line for line in text.splitlines() if "293.0 KiB" in line and "arena" in line)
+        assert "Driver" in line and "driver" in line and "LOCAL_REFERENCE" in line
+        (handle,) = (line for line in text.splitlines() if "ACTOR_HANDLE" in line)
+        assert "Keeper" in handle
+        assert "Object store memory usage" in text and "RAY_record_ref_creation_sites=1" in text
+
+    def test_memory_for_other_programs(self, engine: dict[str, str]) -> None:
+        said = json.loads(self.ok(engine, "memory", "--format", "json"))
+        assert said["objects"][0]["object_size"] >= 300_000 and said["objects"][0]["creator"] == "driver"
+        assert said["totals"]["objects"] == said["store"]["objects"] and said["totals"]["bytes"] >= 300_000
+        assert said["store"]["used"] >= 300_000
+        rows = [line.split("\t") for line in self.ok(engine, "memory", "--no-format", "--units", "KB", "--n", "1").splitlines() if "\t" in line]
+        assert rows[-1][rows[-2].index("Size")] == f"{said['objects'][0]['object_size'] / 1024:.3f} KB"
+        assert rows[-1][-1] == said["objects"][0]["object_id"]
+
+    def test_memory_groups_and_orders(self, engine: dict[str, str]) -> None:
+        text = self.ok(engine, "memory", "--group-by", "STACK_TRACE", "--sort-by", "REFERENCE_TYPE", "--units", "B")
+        assert text.count("--- Summary for stack trace: disabled ---") == 1
+        kinds = [word for line in text.splitlines() for word in line.split() if word in ("ACTOR_HANDLE", "LOCAL_REFERENCE")]
+        assert kinds == sorted(kinds) and "LOCAL_REFERENCE" in kinds
+        assert "… and " in self.ok(engine, "memory", "--num-entries", "0")
+
+    def test_memory_stats(self, engine: dict[str, str]) -> None:
+        figures = {line.split()[0] for line in self.ok(engine, "memory", "--stats").splitlines()}
+        assert {"capacity", "used", "slack", "largest_free", "warm", "cold", "free_runs", "disk_used", "waiting"} <= figures
+        short = self.ok(engine, "memory", "--stats-only")
+        assert "% full" in short and "Object references" not in short
+
+    def test_status_has_the_stores_line(self, engine: dict[str, str]) -> None:
+        (line,) = (line for line in self.ok(engine, "status").splitlines() if "object_store_memory" in line)
+        assert "KiB / " in line
 
     @pytest.mark.parametrize("kind", ["tasks", "actors", "objects"])
     def test_summary(self, engine: dict[str, str], kind: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from raygo import _memory
 from raygo._cli import _run, _show
 from raygo._cli._session import Engine, find
 from raygo._version import __version__
@@ -61,10 +62,11 @@ def status(address: str | None) -> None:
     for node in nodes:
         out.print(f"  {node.get('NodeID', '')[:12]}  {node.get('NodeManagerHostname') or node.get('NodeManagerAddress', '')}", highlight=False)
     out.print("\n[bold]Resources[/bold]  used of total")
-    rows = [name for name in sorted(total) if not name.startswith("node:")]
+    rows = [name for name in sorted(total) if not name.startswith("node:") and name != "object_store_memory"]
     for name in rows:
         used = total[name] - free.get(name, 0.0)
         out.print(f"  {name:22} {_show.amount(name, used)} / {_show.amount(name, total[name])}", highlight=False)
+    out.print(f"  {'object_store_memory':22} {_show.store(store)}", highlight=False)
     demands = Counter(_demand(row) for row in task_rows if row.get("state") == "PENDING_NODE_ASSIGNMENT")
     if demands:
         out.print("\n[bold]Waiting for resources[/bold]")
@@ -74,27 +76,38 @@ def status(address: str | None) -> None:
     for title, counts in (("Tasks", tasks), ("Actors", actors)):
         text = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
         out.print(f"\n[bold]{title}[/bold]  {text}", highlight=False)
-    out.print("\n[bold]Object store[/bold]")
-    out.print(_show.store(store))
 
 
 @cli.command()
-@click.option("--stats", is_flag=True, help="Only the store's totals.")
-@click.option("--limit", default=100, show_default=True, help="At most so many objects, the largest first.")
+@click.option("--group-by", type=click.Choice(list(_memory.GROUPS)), default="NODE_ADDRESS", show_default=True, help="Groups with a summary each.")
+@click.option("--sort-by", type=click.Choice(list(_memory.SORTS)), default="OBJECT_SIZE", show_default=True, help="Order within a group; the largest size first.")
+@click.option("--units", type=click.Choice(list(_memory.UNITS)), help="Unit of sizes; by default each in the one that suits it.")
+@click.option("--no-format", is_flag=True, help="One line for each reference, with tabs, for other programs.")
+@click.option("--stats-only", is_flag=True, help="Only how full the store is.")
+@click.option("--stats", is_flag=True, help="Only the store's figures, all of them.")
+@click.option("--num-entries", "--n", type=click.IntRange(min=0), help="At most so many references of each group.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @address_option
-def memory(stats: bool, limit: int, address: str | None) -> None:
-    """Show the object store: its totals and who holds what."""
+def memory(
+    group_by: str, sort_by: str, units: str | None, no_format: bool, stats_only: bool, stats: bool, num_entries: int | None, form: str, address: str | None
+) -> None:
+    """Show which objects there are, who made and who keeps them, and how full the store is."""
     with Engine(address) as engine:
+        rows = [] if stats or stats_only else engine.state("objects", LIMIT, [], detail=True)
         store = engine.call("store.stats")
-        rows = [] if stats else engine.state("objects", LIMIT, [], detail=True)
-    out = _show.console()
-    if not stats:
-        rows.sort(key=lambda row: -int(row.get("object_size") or 0))
-        _print_rows(out, "objects", rows[:limit])
-        if len(rows) > limit:
-            out.print(f"… and {len(rows) - limit} more (--limit)")
-        out.print()
-    out.print(_show.store(store))
+    if form == "json":
+        shown = sorted(rows, key=_memory.SORTS[sort_by])[:num_entries]
+        said = {"store": store} if stats or stats_only else {"objects": shown, "totals": _memory.totals(rows), "store": store}
+        click.echo(json.dumps(_show.plain(said), indent=2))
+        return
+    if stats:
+        click.echo(_memory.figures_text(store, units))
+        return
+    if not stats_only:
+        click.echo(_memory.references_text(rows, group_by, sort_by, units, not no_format, num_entries) + "\n")
+        if len(rows) == LIMIT:
+            click.echo(f"Only the {LIMIT} largest are shown.\n")
+    click.echo(_memory.store_text(store, units))
 
 
 @cli.command("list")
@@ -169,7 +182,7 @@ def logs(pattern: str | None, tail: int, address: str | None) -> None:
     for path in files:
         name = path.relative_to(folder)
         if pattern is None:
-            click.echo(f"{_show.size(path.stat().st_size):>10}  {name}")
+            click.echo(f"{_memory.amount(path.stat().st_size):>10}  {name}")
             continue
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         if len(files) > 1:

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from raygo import _memory
+
 # What `list` shows of each kind without --detail, in this order, as far as the engine says it.
 COLUMNS = {
     "tasks": ("task_id", "name", "state", "type", "attempt_number", "worker_pid", "start_time_ms", "end_time_ms", "error_type"),
@@ -21,9 +23,6 @@ COLUMNS = {
     "jobs": ("job_id", "status", "entrypoint", "driver_pid", "start_time", "end_time"),
     "placement_groups": ("placement_group_id", "name", "state", "strategy", "bundles"),
 }
-# The store's figures in the order of reading; those that are not bytes are counts.
-STORE = ("capacity", "used", "pinned", "warm", "largest_free", "high_water", "inline_bytes", "spilled", "spilled_total", "restored_total", "waiting_bytes")
-STORE_COUNTS = ("objects", "arena_objects", "waiting")
 STYLES = {
     **dict.fromkeys(("FINISHED", "ALIVE", "CREATED", "SUCCEEDED", "True"), "green"),
     **dict.fromkeys(("RUNNING", "PENDING_CREATION", "RESTARTING"), "cyan"),
@@ -37,19 +36,6 @@ def console() -> Console:
     return plain if plain.is_terminal else Console(width=200, soft_wrap=True)
 
 
-def size(n: float) -> str:
-    """Return a number of bytes in the unit people read.
-
-    >>> size(0), size(1536), size(3 << 30)
-    ('0 B', '1.5 KiB', '3.0 GiB')
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if n < 1024:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    return f"{n:.1f} TiB"
-
-
 def cell(key: str, value: Any) -> Text:
     """Return one value as a table shows it."""
     if value is None or value == "" or (value == 0 and key.endswith(("pid", "_time", "_time_ms"))):
@@ -59,7 +45,7 @@ def cell(key: str, value: Any) -> Text:
     if isinstance(value, float):
         return Text(f"{value:g}")
     if isinstance(value, int) and not isinstance(value, bool) and ("size" in key or "bytes" in key or "memory" in key):
-        return Text(size(value))
+        return Text(_memory.amount(value))
     if isinstance(value, bytes):
         return Text(value.hex())
     if isinstance(value, (dict, list)):
@@ -92,16 +78,14 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title: str 
 
 def amount(resource: str, value: float) -> str:
     """Return how much of a resource, memory in bytes' units."""
-    return size(value) if resource in ("memory", "object_store_memory") else f"{value:g}"
+    return _memory.amount(value) if resource in ("memory", "object_store_memory") else f"{value:g}"
 
 
-def store(stats: Mapping[str, Any]) -> Table:
-    """Return the object store's figures as a table of two columns."""
-    made = Table.grid(padding=(0, 2))
-    for key in STORE:
-        if key in stats:
-            made.add_row("", key.replace("_", " "), Text(size(stats[key]), justify="right"))
-    for key in STORE_COUNTS:
-        if key in stats:
-            made.add_row("", key.replace("_", " "), Text(str(stats[key]), justify="right"))
-    return made
+def store(stats: Mapping[str, Any]) -> str:
+    """Return how full the object store is, in one line."""
+    text = f"{_memory.amount(stats['used'])} / {_memory.amount(stats['capacity'])}"
+    if stats["spilled"]:
+        text += f", {_memory.amount(stats['spilled'])} spilled to disk"
+    if stats["waiting"]:
+        text += f", {stats['waiting']} requests wait for {_memory.amount(stats['waiting_bytes'])}"
+    return text
