@@ -45,8 +45,9 @@ rows = call("state.objects", {"limit": 1000, "filters": [], "detail": True})
 sites = {}
 for row in rows:
     sites.setdefault(row["object_id"], {})[row["type"]] = row["call_site"]
-out = {"here": sites[here.hex()], "made": sites[made.hex()], "mine": sites[inner[0].hex()], "handles": [r["call_site"] for r in rows if r["reference_type"] == "ACTOR_HANDLE"],
-       "enabled": state.summarize_objects()["cluster"]["callsite_enabled"]}
+out = {name: sites[ref.hex()] for name, ref in (("here", here), ("made", made), ("mine", inner[0]))}
+out["handles"] = [row["call_site"] for row in rows if row["reference_type"] == "ACTOR_HANDLE"]
+out["enabled"] = state.summarize_objects()["cluster"]["callsite_enabled"]
 print(json.dumps(out))
 """
 
@@ -117,14 +118,15 @@ def test_the_warning_reaches_the_drivers_user():
     )
     assert done.returncode == 0, done.stderr
     assert "(raygo) WARNING: The object store has been more than 80 % full" in done.stderr
-    assert "16.0 MiB in 2 objects: read by the driver" in done.stderr and "(put object) | <string>:<listcomp>:5" in done.stderr.replace("<module>:5", "<listcomp>:5")
+    assert "16.0 MiB in 2 objects: read by the driver" in done.stderr
+    assert "(put object) | <string>:<listcomp>:5" in done.stderr.replace("<module>:5", "<listcomp>:5")
     assert "`raygo memory`" in done.stderr
 
 
 class TestText:
     def row(self, **more):
-        row = {"object_id": "ab" * 28, "object_size": 1 << 20, "task_status": "NIL", "reference_type": "LOCAL_REFERENCE", "call_site": "disabled", "type": "DRIVER"}
-        row |= {"pid": 7, "ip": "10.0.0.1", "where": "arena", "creator": "driver", "age_s": 1.5}
+        row = {"object_id": "ab" * 28, "object_size": 1 << 20, "task_status": "NIL", "reference_type": "LOCAL_REFERENCE", "call_site": "disabled"}
+        row |= {"type": "DRIVER", "pid": 7, "ip": "10.0.0.1", "where": "arena", "creator": "driver", "age_s": 1.5}
         return row | more
 
     def test_an_object_that_two_keep_counts_once(self):

@@ -80,7 +80,7 @@ def status(address: str | None) -> None:
 
 @cli.command()
 @click.option("--group-by", type=click.Choice(list(_memory.GROUPS)), default="NODE_ADDRESS", show_default=True, help="Groups with a summary each.")
-@click.option("--sort-by", type=click.Choice(list(_memory.SORTS)), default="OBJECT_SIZE", show_default=True, help="Order within a group; the largest size first.")
+@click.option("--sort-by", type=click.Choice(list(_memory.SORTS)), default="OBJECT_SIZE", show_default=True, help="Within a group; the largest size first.")
 @click.option("--units", type=click.Choice(list(_memory.UNITS)), help="Unit of sizes; by default each in the one that suits it.")
 @click.option("--no-format", is_flag=True, help="One line for each reference, with tabs, for other programs.")
 @click.option("--stats-only", is_flag=True, help="Only how full the store is.")
