@@ -164,3 +164,24 @@ def test_memory_summary_is_the_commands_text():
             memory_summary(group_by="COLOUR")
     finally:
         raygo.shutdown()
+
+
+def test_the_stores_statistics():
+    from raygo.util.metrics import prometheus_text
+    from raygo.util.state import object_store_statistics
+    from raygo.util.state.exception import ServerUnavailable
+
+    with pytest.raises(ServerUnavailable):
+        object_store_statistics()
+    raygo.init(num_cpus=1, object_store_memory=50 << 20)
+    try:
+        before = object_store_statistics()
+        ref = raygo.put(bytes(1 << 20))
+        after = object_store_statistics()
+        assert before["used"] == before["objects"] == 0 and before["capacity"] == 50 << 20
+        assert after["used"] >= 1 << 20 and after["objects"] == after["arena_objects"] == 1 and after["pinned"] == 0
+        (line,) = (line for line in prometheus_text().splitlines() if line.startswith("ray_object_store_used_memory "))
+        assert float(line.split()[1]) == after["used"]
+        del ref
+    finally:
+        raygo.shutdown()

@@ -19,6 +19,7 @@ from raygo.util.state.api import (
                                   list_runtime_envs,
                                   list_tasks,
                                   list_workers,
+                                  object_store_statistics,
                                   summarize_actors,
                                   summarize_objects,
                                   summarize_tasks,
@@ -26,4 +27,4 @@ from raygo.util.state.api import (
 
 __all__ = ["StateApiClient", "get_actor", "get_job", "get_log", "get_node", "get_objects", "get_placement_group", "get_task", "get_worker",
            "list_actors", "list_cluster_events", "list_jobs", "list_logs", "list_nodes", "list_objects", "list_placement_groups",
-           "list_runtime_envs", "list_tasks", "list_workers", "summarize_actors", "summarize_objects", "summarize_tasks"]
+           "list_runtime_envs", "list_tasks", "list_workers", "object_store_statistics", "summarize_actors", "summarize_objects", "summarize_tasks"]

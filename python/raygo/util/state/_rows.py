@@ -52,6 +52,16 @@ def state_column(*, filterable: bool, detail: bool = False, format_fn: Callable[
     return field(metadata=metadata, **kwargs)
 
 
+def _detail(*, filterable: bool = False, format_fn: Callable[[Any], Any] | None = None) -> Any:
+    """A column that is shown with ``detail`` only; None where the engine does not say."""
+    return state_column(filterable=filterable, detail=True, format_fn=format_fn, default=None)
+
+
+def _time() -> Any:
+    """A column of milliseconds since 1970, shown with ``detail`` only."""
+    return _detail(format_fn=Humanify.timestamp)
+
+
 @dataclass(init=True)
 class StateSchema(ABC):  # noqa: B024 - the common part of the rows, never made by itself
     """The common part of all rows; values are read as ``row.name`` or ``row["name"]``."""
@@ -118,18 +128,18 @@ class ActorState(StateSchema):
     node_id: str | None = state_column(filterable=True)
     pid: int | None = state_column(filterable=True)
     ray_namespace: str | None = state_column(filterable=True)
-    serialized_runtime_env: str | None = state_column(filterable=False, detail=True, default=None)
-    required_resources: dict[str, Any] | None = state_column(filterable=False, detail=True, default=None)
-    death_cause: dict[str, Any] | None = state_column(filterable=False, detail=True, default=None)
-    is_detached: bool | None = state_column(filterable=False, detail=True, default=None)
-    placement_group_id: str | None = state_column(filterable=True, detail=True, default=None)
-    repr_name: str | None = state_column(filterable=True, detail=True, default=None)
-    num_restarts: int | None = state_column(filterable=False, detail=True, default=None)
-    num_restarts_due_to_lineage_reconstruction: int | None = state_column(filterable=False, detail=True, default=None)
-    num_restarts_due_to_node_preemption: int | None = state_column(filterable=False, detail=True, default=None)
-    call_site: str | None = state_column(filterable=False, detail=True, default=None)
-    label_selector: dict[str, Any] | None = state_column(filterable=False, detail=True, default=None)
-    fallback_strategy: list[Any] | None = state_column(filterable=False, detail=True, default=None)
+    serialized_runtime_env: str | None = _detail()
+    required_resources: dict[str, Any] | None = _detail()
+    death_cause: dict[str, Any] | None = _detail()
+    is_detached: bool | None = _detail()
+    placement_group_id: str | None = _detail(filterable=True)
+    repr_name: str | None = _detail(filterable=True)
+    num_restarts: int | None = _detail()
+    num_restarts_due_to_lineage_reconstruction: int | None = _detail()
+    num_restarts_due_to_node_preemption: int | None = _detail()
+    call_site: str | None = _detail()
+    label_selector: dict[str, Any] | None = _detail()
+    fallback_strategy: list[Any] | None = _detail()
 
 
 @dataclass(init=True)
@@ -140,11 +150,11 @@ class PlacementGroupState(StateSchema):
     name: str = state_column(filterable=True)
     creator_job_id: str = state_column(filterable=True)
     state: str = state_column(filterable=True)
-    bundles: list[dict[str, Any]] | None = state_column(filterable=False, detail=True, default=None)
-    is_detached: bool | None = state_column(filterable=True, detail=True, default=None)
-    stats: dict[str, Any] | None = state_column(filterable=False, detail=True, default=None)
-    topology_strategy: Any = state_column(filterable=False, detail=True, default=None)
-    topology_assignments: Any = state_column(filterable=False, detail=True, default=None)
+    bundles: list[dict[str, Any]] | None = _detail()
+    is_detached: bool | None = _detail(filterable=True)
+    stats: dict[str, Any] | None = _detail()
+    topology_strategy: Any = _detail()
+    topology_assignments: Any = _detail()
 
 
 @dataclass(init=True)
@@ -159,11 +169,11 @@ class NodeState(StateSchema):
     node_name: str = state_column(filterable=True)
     resources_total: dict[str, Any] = state_column(filterable=False, format_fn=Humanify.node_resources)
     labels: dict[str, Any] = state_column(filterable=False)
-    start_time_ms: int | None = state_column(filterable=False, detail=True, format_fn=Humanify.timestamp, default=None)
-    end_time_ms: int | None = state_column(filterable=False, detail=True, format_fn=Humanify.timestamp, default=None)
+    start_time_ms: int | None = _time()
+    end_time_ms: int | None = _time()
 
 
-@dataclass(init=False)
+@dataclass(kw_only=True)
 class JobState(StateSchema):
     """A driver's job."""
 
@@ -172,25 +182,16 @@ class JobState(StateSchema):
     entrypoint: str = state_column(filterable=False)
     job_id: str | None = state_column(filterable=True, default=None)
     submission_id: str | None = state_column(filterable=True, default=None)
-    driver_info: Any = state_column(filterable=False, detail=True, default=None)
-    message: str | None = state_column(filterable=False, detail=True, default=None)
-    error_type: str | None = state_column(filterable=False, detail=True, default=None)
+    driver_info: Any = _detail()
+    message: str | None = _detail()
+    error_type: str | None = _detail()
     start_time: int | None = state_column(filterable=False, format_fn=Humanify.timestamp, default=None)
     end_time: int | None = state_column(filterable=False, format_fn=Humanify.timestamp, default=None)
-    metadata: dict[str, str] | None = state_column(filterable=False, detail=True, default=None)
-    runtime_env: dict[str, Any] | None = state_column(filterable=False, detail=True, default=None)
-    driver_agent_http_address: str | None = state_column(filterable=False, detail=True, default=None)
-    driver_node_id: str | None = state_column(filterable=False, detail=True, default=None)
-    driver_exit_code: int | None = state_column(filterable=False, detail=True, default=None)
-
-    def __init__(self, *, type: Any, job_id: str | None = None, submission_id: str | None = None, driver_info: Any = None, status: Any,
-                 entrypoint: str, message: str | None = None, error_type: str | None = None, start_time: int | None = None,
-                 end_time: int | None = None, metadata: dict[str, str] | None = None, runtime_env: dict[str, Any] | None = None,
-                 driver_agent_http_address: str | None = None, driver_node_id: str | None = None,
-                 driver_exit_code: int | None = None) -> None:
-        given = dict(locals())
-        for column in fields(JobState):
-            setattr(self, column.name, given[column.name])
+    metadata: dict[str, str] | None = _detail()
+    runtime_env: dict[str, Any] | None = _detail()
+    driver_agent_http_address: str | None = _detail()
+    driver_node_id: str | None = _detail()
+    driver_exit_code: int | None = _detail()
 
     @classmethod
     def schema_dict(cls) -> dict[str, Any]:
@@ -209,13 +210,13 @@ class WorkerState(StateSchema):
     node_id: str = state_column(filterable=True)
     ip: str = state_column(filterable=True)
     pid: int = state_column(filterable=True)
-    exit_detail: str | None = state_column(filterable=False, detail=True, default=None)
-    worker_launch_time_ms: int | None = state_column(filterable=False, detail=True, format_fn=Humanify.timestamp, default=None)
-    worker_launched_time_ms: int | None = state_column(filterable=False, detail=True, format_fn=Humanify.timestamp, default=None)
-    start_time_ms: int | None = state_column(filterable=False, detail=True, format_fn=Humanify.timestamp, default=None)
-    end_time_ms: int | None = state_column(filterable=False, detail=True, format_fn=Humanify.timestamp, default=None)
-    debugger_port: int | None = state_column(filterable=True, detail=True, default=None)
-    num_paused_threads: int | None = state_column(filterable=True, detail=True, default=None)
+    exit_detail: str | None = _detail()
+    worker_launch_time_ms: int | None = _time()
+    worker_launched_time_ms: int | None = _time()
+    start_time_ms: int | None = _time()
+    end_time_ms: int | None = _time()
+    debugger_port: int | None = _detail(filterable=True)
+    num_paused_threads: int | None = _detail(filterable=True)
 
 
 @dataclass(init=True)
@@ -227,7 +228,7 @@ class ClusterEventState(StateSchema):
     source_type: str = state_column(filterable=True)
     message: str = state_column(filterable=False)
     event_id: str = state_column(filterable=True)
-    custom_fields: dict[str, Any] | None = state_column(filterable=False, detail=True, default=None)
+    custom_fields: dict[str, Any] | None = _detail()
 
 
 @dataclass(init=True)
@@ -247,21 +248,21 @@ class TaskState(StateSchema):
     worker_id: str | None = state_column(filterable=True)
     worker_pid: int | None = state_column(filterable=True)
     error_type: str | None = state_column(filterable=True)
-    language: str | None = state_column(filterable=True, detail=True, default=None)
-    required_resources: dict[str, Any] | None = state_column(filterable=False, detail=True, default=None)
-    runtime_env_info: dict[str, Any] | None = state_column(filterable=False, detail=True, default=None)
-    placement_group_id: str | None = state_column(filterable=True, detail=True, default=None)
-    events: list[dict[str, Any]] | None = state_column(filterable=False, detail=True, format_fn=Humanify.events, default=None)
-    profiling_data: dict[str, Any] | None = state_column(filterable=False, detail=True, default=None)
-    creation_time_ms: int | None = state_column(filterable=False, detail=True, format_fn=Humanify.timestamp, default=None)
-    start_time_ms: int | None = state_column(filterable=False, detail=True, format_fn=Humanify.timestamp, default=None)
-    end_time_ms: int | None = state_column(filterable=False, detail=True, format_fn=Humanify.timestamp, default=None)
-    task_log_info: dict[str, Any] | None = state_column(filterable=False, detail=True, default=None)
-    error_message: str | None = state_column(filterable=False, detail=True, default=None)
-    is_debugger_paused: bool | None = state_column(filterable=True, detail=True, default=None)
-    call_site: str | None = state_column(filterable=False, detail=True, default=None)
-    label_selector: dict[str, Any] | None = state_column(filterable=False, detail=True, default=None)
-    fallback_strategy: list[Any] | None = state_column(filterable=False, detail=True, default=None)
+    language: str | None = _detail(filterable=True)
+    required_resources: dict[str, Any] | None = _detail()
+    runtime_env_info: dict[str, Any] | None = _detail()
+    placement_group_id: str | None = _detail(filterable=True)
+    events: list[dict[str, Any]] | None = _detail(format_fn=Humanify.events)
+    profiling_data: dict[str, Any] | None = _detail()
+    creation_time_ms: int | None = _time()
+    start_time_ms: int | None = _time()
+    end_time_ms: int | None = _time()
+    task_log_info: dict[str, Any] | None = _detail()
+    error_message: str | None = _detail()
+    is_debugger_paused: bool | None = _detail(filterable=True)
+    call_site: str | None = _detail()
+    label_selector: dict[str, Any] | None = _detail()
+    fallback_strategy: list[Any] | None = _detail()
 
 
 @dataclass(init=True)
@@ -287,5 +288,5 @@ class RuntimeEnvState(StateSchema):
     success: bool = state_column(filterable=True)
     creation_time_ms: float | None = state_column(filterable=False, format_fn=Humanify.timestamp)
     node_id: str = state_column(filterable=True)
-    ref_cnt: int | None = state_column(filterable=False, detail=True, default=None)
-    error: str | None = state_column(filterable=True, detail=True, default=None)
+    ref_cnt: int | None = _detail()
+    error: str | None = _detail(filterable=True)

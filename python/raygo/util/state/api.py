@@ -280,6 +280,21 @@ def summarize_objects(address: str | None = None, timeout: int = DEFAULT_RPC_TIM
                                            raise_on_missing_output=raise_on_missing_output, _explain=_explain)
 
 
+def object_store_statistics(timeout: float | None = DEFAULT_RPC_TIMEOUT) -> dict[str, Any]:
+    """The object store's figures: ``capacity``, ``used``, ``pinned``, ``spilled`` and more, sizes in bytes.
+
+    Not in Ray. The manual's page on memory says what each figure means; `raygo memory --stats` shows the same.
+
+    Parameters
+    ----------
+    timeout : float, optional
+        Seconds to wait for the answer.
+    """
+    if _session.current is None:
+        raise ServerUnavailable()
+    return call("store.stats", None, timeout)  # type: ignore[no-any-return]
+
+
 def list_logs(address: str | None = None, node_id: str | None = None, node_ip: str | None = None, glob_filter: str | None = None,
               timeout: int = DEFAULT_RPC_TIMEOUT) -> dict[str, list[str]]:
     """The log files of this machine's part of the session, by kind."""
@@ -403,5 +418,5 @@ def warnings_on_slow_request(*, address: str, endpoint: str, timeout: float, exp
             warnings.warn(f"({took:.1f} / {timeout} s) {endpoint} of {address} was slow to answer", stacklevel=2)
 
 
-__all__ = [name for name in globals() if name.startswith(("list_", "get_", "summarize_"))] + ["StateApiClient", "StateSchema",
+__all__ = [name for name in globals() if name.startswith(("list_", "get_", "summarize_"))] + ["StateApiClient", "StateSchema", "object_store_statistics",
                                                                                              "warnings_on_slow_request"]
