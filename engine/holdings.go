@@ -25,6 +25,7 @@ const (
 // holding is one reason for which an object stays: mostly a process that has a reference to it.
 type holding struct {
 	o     *object // nil: it was freed, and only its bytes are still read; or it is being written
+	u     *unit   // what it belongs or belonged to; nil while it is being written
 	oid   wire.OID
 	p     *peer // nil: of no living process
 	why   string
@@ -36,7 +37,7 @@ type holding struct {
 func (n *Node) holdings() []holding {
 	var all []holding
 	add := func(o *object, p *peer, why string) {
-		all = append(all, holding{o: o, oid: o.oid(), p: p, why: why, entry: o.entry, size: o.size})
+		all = append(all, holding{o: o, u: o.u, oid: o.oid(), p: p, why: why, entry: o.entry, size: o.size})
 	}
 	users, otherwise := n.users()
 	for o := range n.objects {
@@ -72,7 +73,7 @@ func (n *Node) holdings() []holding {
 		for oid, k := range p.pins {
 			o := n.existing(oid)
 			if o == nil || !o.HeldBy(p) {
-				all = append(all, holding{o: o, oid: oid, p: p, why: heldPinned, entry: k.entry, size: uint64(k.entry.Size())})
+				all = append(all, holding{o: o, u: k.u, oid: oid, p: p, why: heldPinned, entry: k.entry, size: uint64(k.entry.Size())})
 			}
 		}
 		for oid, e := range p.created {
@@ -159,7 +160,7 @@ func (n *Node) objectRows(q *query, yield func(map[string]any) bool) {
 func (n *Node) objectRow(h holding) map[string]any {
 	row := map[string]any{
 		"object_size": int64(h.size), "task_status": "NIL", "attempt_number": 0, "reference_type": h.why, "call_site": h.p.site(h.oid), "type": "", "pid": 0, "ip": n.opts.NodeIP,
-		"node_id": n.nodeID(), "where": h.where(), "pinned": h.entry != nil && h.entry.Pinned(), "creator": "", "creator_pid": 0, "age_s": nil, "needed_by": 0,
+		"node_id": n.nodeID(), "where": h.where(), "pinned": h.entry != nil && h.entry.Pinned(), "creator_pid": 0, "age_s": nil,
 	}
 	j := (*job)(nil)
 	if p := h.p; p != nil {
@@ -169,26 +170,25 @@ func (n *Node) objectRow(h holding) map[string]any {
 			row["type"] = "WORKER"
 		}
 	}
-	if o := h.o; o != nil {
-		u := o.u
+	row["creator"], row["needed_by"] = n.creator(h), 0
+	if u := h.u; u != nil {
 		j = u.job
-		row["creator"], row["needed_by"] = u.creator(n.isHandle(o)), o.Needs()
 		if u.submitter != nil {
 			row["creator_pid"] = u.submitter.pid
 		}
 		row["age_s"] = (n.now - u.made).Seconds()
 		if t := u.task; t != nil {
 			row["task_status"], row["attempt_number"] = t.state.String(), t.attempt
-		} else if o.index != 0 {
+		} else if h.oid.Index != 0 {
 			row["task_status"] = task.Finished.String()
 		}
+	} else {
+		row["creator_pid"] = row["pid"]
+	}
+	if o := h.o; o != nil {
+		row["needed_by"] = o.Needs()
 		if o.state == pending {
 			row["object_size"] = int64(-1)
-		}
-	} else {
-		row["creator"] = "an object that was freed"
-		if !h.entry.Sealed() {
-			row["creator"], row["creator_pid"] = n.writer(h), row["pid"]
 		}
 	}
 	id := ids.Object(h.oid.Task, h.oid.Index, n.incarnation, j.number())
@@ -211,30 +211,27 @@ func (h *holding) where() string {
 	return [...]string{"freed", "pending", "inline", "arena", "error"}[h.o.state]
 }
 
-// creator says what made the objects of a unit.
-func (u *unit) creator(handle bool) string {
+// creator says what made an object.
+func (n *Node) creator(h holding) string {
+	u := h.u
+	if u == nil { // not whole yet
+		if u := n.units[h.oid.Task]; u != nil && u.task != nil {
+			return u.task.t.Name
+		}
+		if t := h.p.running(); t != nil {
+			return "put in " + t.Name
+		}
+		return h.p.role
+	}
 	switch {
-	case u.by == nil && u.first.index == 1:
+	case u.by == nil && h.oid.Index == 1:
 		return "placement group"
-	case u.by == nil && u.submitter != nil:
-		return u.submitter.role
 	case u.by == nil:
-		return roleDriver
-	case u.first.index == 0 && !handle: // a put
+		return u.submitter.role
+	case h.oid.Index == 0 && (h.o == nil || !n.isHandle(h.o)):
 		return "put in " + u.by.Name
 	}
 	return u.by.Name
-}
-
-// writer says what is making an object that is not whole yet.
-func (n *Node) writer(h holding) string {
-	if u := n.units[h.oid.Task]; u != nil && u.task != nil {
-		return u.task.t.Name
-	}
-	if t := h.p.running(); t != nil {
-		return "put in " + t.Name
-	}
-	return roleDriver
 }
 
 // running is what a process works at: an actor, or the task that it was sent first.

@@ -124,6 +124,7 @@ func TestWhatIsReadOrContainedStays(t *testing.T) {
 	}
 	b = wire.AppendFrame(nil, wire.Seal, 0, read, wire.AppendValue(nil, wire.Value{Kind: wire.Arena, Len: 1 << 20}))
 	b = wire.AppendOIDFrame(b, wire.Pin, 0, 0, wire.OID{Task: read})
+	b = wire.AppendSite(b, read, wire.SiteFrame{Count: 1, Text: []byte("a.py:f:1")})
 	if err := c.Input(b); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestWhatIsReadOrContainedStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	// No reference is left, but its bytes are still being read, so they still take up space.
-	if got := r.objectRows(); len(got) != 1 || got[0]["reference_type"] != "PINNED_IN_MEMORY" || asInt(got[0]["object_size"]) != 1<<20 {
+	if got := r.objectRows(); len(got) != 1 || got[0]["reference_type"] != "PINNED_IN_MEMORY" || asInt(got[0]["object_size"]) != 1<<20 || got[0]["creator"] != "driver" || got[0]["call_site"] != "a.py:f:1" {
 		t.Error(got)
 	}
 	c.Detach()

@@ -123,7 +123,7 @@ func (n *Node) letGo(o *object, p *peer) {
 		delete(p.held, o)
 	}
 	if p.sites != nil {
-		delete(p.sites.of, o.oid())
+		p.dropSite(o.oid())
 	}
 	n.maybeFree(o)
 }

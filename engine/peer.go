@@ -64,6 +64,8 @@ type peer struct {
 // pinned counts one peer's pins of one object in the arena.
 type pinned struct {
 	entry *objectstore.Entry
+	u     *unit // to say what made it when it has been freed
+	site  string
 	n     int
 }
 

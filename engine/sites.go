@@ -40,10 +40,21 @@ func (n *Node) noteSite(p *peer, num uint64, s wire.SiteFrame) {
 	}
 }
 
+// dropSite forgets a reference, but for what is still read: its bytes stay, and somebody may want to know why.
+func (p *peer) dropSite(oid wire.OID) {
+	if k := p.pins[oid]; k != nil {
+		k.site = p.sites.of[oid]
+	}
+	delete(p.sites.of, oid)
+}
+
 // site says where a process made its reference.
 func (p *peer) site(oid wire.OID) string {
 	if p == nil || p.sites == nil {
 		return noSites
+	}
+	if k := p.pins[oid]; k != nil && k.site != "" {
+		return k.site
 	}
 	return p.sites.of[oid]
 }

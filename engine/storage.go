@@ -139,20 +139,21 @@ func (n *Node) pinFor(p *peer, o *object) {
 		case p.gone:
 			n.store.Unpin(entry)
 		default:
-			n.notePin(p, o.oid(), entry)
+			n.notePin(p, o, entry)
 			n.sendObject(p, o, uint64(off))
 		}
 		n.unneed(o)
 	})
 }
 
-func (n *Node) notePin(p *peer, oid wire.OID, e *objectstore.Entry) {
+func (n *Node) notePin(p *peer, o *object, e *objectstore.Entry) {
+	oid := o.oid()
 	if p.pins == nil {
 		p.pins = map[wire.OID]*pinned{}
 	}
 	k := p.pins[oid]
 	if k == nil {
-		k = &pinned{entry: e}
+		k = &pinned{entry: e, u: o.u}
 		p.pins[oid] = k
 	}
 	k.n++

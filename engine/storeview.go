@@ -145,7 +145,7 @@ func (n *Node) whatFills(since time.Duration, stuck int64) string {
 // keeper says in words by whom, and as what, an object is kept.
 func (n *Node) keeper(h holding) string {
 	verb := map[string]string{heldPinned: "read by", heldByTask: "for a task of", heldHere: "referred to by"}[h.why]
-	if h.o == nil && !h.entry.Sealed() {
+	if h.u == nil {
 		verb = "being written by"
 	}
 	if verb == "" {
@@ -159,9 +159,7 @@ func (n *Node) keeper(h holding) string {
 		}
 	}
 	text := verb + " " + who
-	if h.o != nil {
-		text += ", made by " + h.o.u.creator(n.isHandle(h.o))
-	}
+	text += ", made by " + n.creator(h)
 	if site := h.p.site(h.oid); site != noSites && site != "" {
 		text += ", " + site
 	}

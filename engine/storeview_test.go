@@ -193,7 +193,7 @@ func TestWarningNamesWhatPinsTheStore(t *testing.T) {
 	for _, want := range []string{
 		"more than 80 % full", "9.0 MiB of 10.0 MiB are in use", "9.0 MiB of it cannot be moved to disk", "raygo memory", "object_store_memory",
 		fmt.Sprintf("\n  6.0 MiB in 1 object: read by the driver (pid %d), made by driver, (put object) | train.py:load:7\n", pid),
-		fmt.Sprintf("\n  3.0 MiB in 1 object: read by the driver (pid %d)\n", pid),
+		fmt.Sprintf("\n  3.0 MiB in 1 object: read by the driver (pid %d), made by driver\n", pid),
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in the warning:\n%s", want, text)

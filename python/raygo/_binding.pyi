@@ -43,7 +43,8 @@ class Submitter:
 def set_types(**types: Any) -> None:
     """Hands over what C needs from Python: ObjectRef (subclass), serialize(value) slow path,
     deserialize(format, body, buffers) slow path, make_error(blob_value) -> exception, raise_syserr(map_bytes) -> exception, auto_init(),
-    not_initialized() -> exception, current_task() -> int (threads of an event loop), array_path: bool (False: arrays go to serialize too).
+    not_initialized() -> exception, current_task() -> int (threads of an event loop), array_path: bool (False: arrays go to serialize too),
+    call_site(what) -> str (None: places are not recorded).
     serialize returns (format, body, buffers, joined): the first `joined` buffers are parts of one.
     It is given 1 as well where the value is a call's arguments, 2 where it is (arguments, keywords)."""
 def engine_start(library: str, options: bytes, hello: bytes) -> bytes: ...     # WELCOME map
