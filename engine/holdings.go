@@ -201,6 +201,8 @@ func (h *holding) where() string {
 	switch {
 	case h.entry != nil && !h.entry.Sealed():
 		return "writing"
+	case h.entry != nil && h.entry.InFile():
+		return "file"
 	case h.entry != nil && h.entry.InArena():
 		return "arena"
 	case h.entry != nil:
