@@ -8,9 +8,9 @@
 // step must never block: processes are started, output is read and disks are waited for on goroutines, which post what follows. LOCKS.md lists the few locks
 // there are. At the end of a round of steps the scheduler is asked once (run.go) and every process gets its frames in one write.
 //
-// Decisions without I/O are in packages of their own: schedule (who runs next), actor (mailboxes, restarts, names). Here they are joined:
+// Decisions without I/O are in packages of their own: schedule (who runs next), actor (mailboxes, restarts, names), ownership (when an object goes). Here they are joined:
 //
-//	objects.go     who holds what, values, waiting for them     storage.go    the arena: create, seal, pin
+//	objects.go     values, who gets them, waiting for them      storage.go    the arena: create, seal, pin
 //	tasks.go       a task from SUBMIT to its end                run.go        leases, sending tasks, results, prefetch
 //	admission.go   whose arguments may be in memory             exec.go       what a process is sent
 //	workers.go     processes: pool, death                       envs.go       templates of processes, runtime environments
