@@ -25,6 +25,7 @@ var errStopped = errors.New("stopped")
 type disk struct {
 	limit    int64
 	stopping func() bool
+	note     func(fd int, open bool) // told of every descriptor
 
 	mu        sync.Mutex
 	dirs      []*spillDir
@@ -53,8 +54,11 @@ type spillFile struct {
 	dir  *spillDir
 }
 
-func newDisk(paths []string, stopping func() bool) *disk {
-	d := &disk{limit: segmentLimit, stopping: stopping, segs: map[*segment]struct{}{}}
+func newDisk(paths []string, stopping func() bool, note func(int, bool)) *disk {
+	if note == nil {
+		note = func(int, bool) {}
+	}
+	d := &disk{limit: segmentLimit, stopping: stopping, note: note, segs: map[*segment]struct{}{}}
 	for _, p := range paths {
 		dir := &spillDir{path: p}
 		dir.look()
@@ -200,6 +204,7 @@ func (d *disk) create(size int64) (*spillFile, error) {
 			}
 			return err
 		}
+		d.note(fd, true)
 		f = &spillFile{fd: fd, size: size, dir: dir}
 		return nil
 	})
@@ -213,7 +218,7 @@ func (d *disk) create(size int64) (*spillFile, error) {
 }
 
 func (d *disk) remove(f *spillFile) {
-	unix.Close(f.fd)
+	d.closeFile(f.fd)
 	d.mu.Lock()
 	f.dir.used -= f.size
 	f.dir.look()
@@ -241,7 +246,7 @@ func (d *disk) stats(st *Stats) {
 // close is for when no goroutine is at work any more.
 func (d *disk) close() {
 	for seg := range d.segs {
-		seg.close()
+		d.closeSegment(seg)
 	}
 	clear(d.segs)
 }

@@ -36,7 +36,7 @@ func never() bool { return false }
 // TestRecordsOfAllSizes writes records from memory that is and is not aligned, and reads them into the same.
 func TestRecordsOfAllSizes(t *testing.T) {
 	for _, paged := range []bool{false, true} {
-		d := newDisk([]string{t.TempDir()}, never)
+		d := newDisk([]string{t.TempDir()}, never, nil)
 		mem, err := unix.Mmap(-1, 0, 64*mb, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestCompactionBoundsTheDisk(t *testing.T) {
 	for _, punch := range []bool{true, false} {
 		for _, size := range []int{1500, 65 << 10, mb} {
 			rng := rand.New(rand.NewPCG(uint64(size), 1))
-			d := newDisk([]string{t.TempDir()}, never)
+			d := newDisk([]string{t.TempDir()}, never, nil)
 			d.limit = 2 * mb
 			type obj struct {
 				rec  *record

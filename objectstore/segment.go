@@ -57,8 +57,10 @@ func (d *disk) newSegment(dir *spillDir) (*segment, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.note(fd, true)
 	seg := &segment{fd: fd, direct: -1, dir: dir, records: map[*record]struct{}{}}
 	if direct, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDWR|unix.O_DIRECT|unix.O_CLOEXEC, 0); err == nil {
+		d.note(direct, true)
 		seg.direct = direct
 	}
 	d.mu.Lock()
@@ -75,11 +77,16 @@ func (seg *segment) best() int {
 	return seg.fd
 }
 
-func (seg *segment) close() {
-	unix.Close(seg.fd)
-	if seg.direct >= 0 {
-		unix.Close(seg.direct)
+func (d *disk) closeFile(fd int) {
+	if fd >= 0 {
+		d.note(fd, false)
+		unix.Close(fd)
 	}
+}
+
+func (d *disk) closeSegment(seg *segment) {
+	d.closeFile(seg.fd)
+	d.closeFile(seg.direct)
 }
 
 // closeDead gives a segment back when nothing lives in it, nobody uses it and nothing will be appended. mu is held.
@@ -93,14 +100,8 @@ func (d *disk) closeDead(seg *segment) {
 	delete(d.segs, seg)
 	seg.dir.used -= seg.taken
 	seg.taken = 0
-	seg.close()
+	d.closeSegment(seg)
 	seg.dir.look()
-}
-
-func (d *disk) use(seg *segment) {
-	d.mu.Lock()
-	seg.users++
-	d.mu.Unlock()
 }
 
 func (d *disk) unuse(seg *segment) {

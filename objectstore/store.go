@@ -38,6 +38,9 @@ type Options struct {
 	Warn        func(Waiting) // told once per request that waits longer; nil: nobody is
 
 	Tight func() // told when requests wait that only pins going can help
+	// RegisterFD is told of every spill file's descriptor: a forked child has to close them, or their space stays taken until it ends. It is
+	// called by the goroutines that open and close them.
+	RegisterFD func(fd int, open bool)
 
 	PopulateAhead int64         // most bytes of fresh pages kept ready (256 MiB); negative: none
 	TrimAfter     time.Duration // free pages unused for so long go back to the system (10 s); negative: never
@@ -157,7 +160,7 @@ func Open(opts Options) (*Store, error) {
 	}
 	s := &Store{opts: opts, env: opts.Env, mem: mem, arena: newArena(opts.Capacity), out: newRunner(opts.Env), in: newRunner(opts.Env), pages: newRunner(opts.Env),
 		files: map[*Entry]struct{}{}, checks: map[*Entry]struct{}{}, compacting: map[*segment]bool{}, spillAt: int64(opts.SpillAt * float64(opts.Capacity))}
-	s.disk = newDisk(opts.SpillDirs, s.out.stopping)
+	s.disk = newDisk(opts.SpillDirs, s.out.stopping, opts.RegisterFD)
 	return s, nil
 }
 
