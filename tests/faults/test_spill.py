@@ -70,12 +70,12 @@ def spill_files(folder):
 
 def test_nothing_is_written_below_the_threshold_and_room_is_ready_above():
     with session():
-        refs = put(12)
+        refs = put(24, MB)
         assert stats()["spilled_total"] == 0
-        refs += put(3, 2 * MB)
+        refs += put(3, MB)
         eventually(lambda: stats()["clean"] > 0)
         assert stats()["spilled"] == 0  # copied, and still in memory
-        assert [raygo.get(r)[0] for r in refs] == [*range(12), 0, 1, 2]
+        assert [raygo.get(r)[0] for r in refs] == [*range(24), 0, 1, 2]
 
 
 @pytest.mark.parametrize("by", ["config", "variable"])
