@@ -18,23 +18,23 @@ class Actor:
 def test_template_killed_while_it_forks(runtime):
     """Actors and tasks whose process never came into being get another one: they have not begun, so it costs no restart and no retry."""
     first = Actor.remote()
-    own, template = raygo.get(first.pids.remote(), timeout=20)
+    own, template = raygo.get(first.pids.remote(), timeout=60)
     os.kill(template, signal.SIGSTOP)
     others = [Actor.remote() for _ in range(6)]   # some take processes that are there already
     with pytest.raises(GetTimeoutError, match="start"):
         raygo.get([a.pids.remote() for a in others], timeout=0.5)
     os.kill(template, signal.SIGKILL)
-    found = raygo.get([a.pids.remote() for a in others], timeout=20)
+    found = raygo.get([a.pids.remote() for a in others], timeout=60)
     assert len({pid for pid, _ in found}) == 6
     assert template not in {parent for _, parent in found[-1:]}
-    assert raygo.get(first.pids.remote(), timeout=20)[0] == own, "a worker outlives its template"
+    assert raygo.get(first.pids.remote(), timeout=60)[0] == own, "a worker outlives its template"
 
 
 def test_template_stopped_does_not_stop_shutdown():
     raygo.shutdown()
     raygo.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
     actor = Actor.remote()
-    worker, template = raygo.get(actor.pids.remote(), timeout=20)
+    worker, template = raygo.get(actor.pids.remote(), timeout=60)
     os.kill(worker, signal.SIGSTOP)
     os.kill(template, signal.SIGSTOP)
     raygo.shutdown()
@@ -54,7 +54,7 @@ def test_descriptors_run_out(driver):
         @raygo.remote
         def two(): return 2
 
-        assert raygo.get(two.remote(), timeout=20) == 2
+        assert raygo.get(two.remote(), timeout=60) == 2
         actors = [Actor.remote() for _ in range(30)]
         try:
             raygo.get([a.one.remote() for a in actors], timeout=3)
@@ -63,7 +63,7 @@ def test_descriptors_run_out(driver):
         else:
             raise AssertionError("48 descriptors were enough")
         del actors
-        assert raygo.get([two.remote() for _ in range(20)], timeout=20) == [2] * 20
+        assert raygo.get([two.remote() for _ in range(20)], timeout=60) == [2] * 20
         raygo.shutdown()
     """)
     _, errors = process.communicate(timeout=60)

@@ -175,11 +175,7 @@ class World:
     pooled: int = 0
     counts: dict = field(default_factory=dict)
     errors: list = field(default_factory=list)
-
-    @property
-    def done(self):
-        """How much has been done so far."""
-        return self.counts.get("verified", 0)
+    since: dict = field(default_factory=dict)   # when each thread began what it does now
 
     def count(self, what, n=1):
         with self.lock:
