@@ -13,6 +13,8 @@
 //
 // Values are plain ones, as msgpack has them: nil, bool, numbers, string, []byte, slices, maps and structs (which travel as maps; field tags `msgpack:"name"`).
 //
+// Besides plain values there are [arrow.Table] and [*Tensor], NumPy's arrays: they stand in shared memory, and are valid until they are released.
+//
 // A context ends a wait; the error then wraps context.Canceled or context.DeadlineExceeded. Errors of the engine are told apart with errors.Is and the codes
 // of this package, such as [ErrTask]. All functions may be called from any goroutine.
 package raygo
