@@ -70,6 +70,7 @@ var spaces = []struct {
 	{config{name: "big: hand on, two crashes", nodes: 4, things: plain, setup: atA, left: budgets{gives: 3, crashes: 2}, mortal: []int{1, 2, 3}, alike: []int{2, 3}}, large, 425400},
 	{config{name: "big: tasks, two crashes", nodes: 4, things: plain, setup: atA, left: budgets{gives: 1, tasks: 1, keeps: 1, passes: 1, crashes: 2}, mortal: []int{1, 2, 3}, alike: []int{2, 3}}, large, 1815068},
 	{config{name: "big: tasks passed on twice", nodes: 4, things: plain, setup: atA, left: budgets{tasks: 1, keeps: 1, passes: 2, crashes: 1}, mortal: []int{1, 2, 3}, alike: []int{2, 3}}, large, 223110},
+	{config{name: "big: containers, any two crash", nodes: 4, things: boxed, setup: inV, left: budgets{gives: 1, values: 2, keeps: 1, crashes: 2}, mortal: []int{0, 1, 2, 3}, alike: []int{2, 3}}, large, 988733},
 	{config{name: "big: nested containers", nodes: 3, things: nested, setup: inV + "\ngive A B v\ndeliver A B\nput B u", left: budgets{gives: 1, values: 2, keeps: 1}}, large, 645153},
 	{config{name: "big: generators", nodes: 3, things: items, setup: gen, left: budgets{values: 3, keeps: 1, gives: 1}}, large, 3500908},
 	{config{name: "big: all at once", nodes: 3, things: result, setup: atA, left: budgets{gives: 1, tasks: 1, values: 1, keeps: 1, passes: 1, crashes: 1}, mortal: []int{0, 1, 2}}, large, 630409},

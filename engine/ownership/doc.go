@@ -70,13 +70,15 @@
 //	hand on, two crashes             4      2        425,400
 //	tasks, two crashes               4      2        1,815,068
 //	tasks passed on twice            4      1        223,110
+//	containers, any two crash        4      2        988,733
 //	nested containers                3      0        645,153
 //	generators                       3      0        3,500,908
 //	all at once                      3      1        630,409
 //
-// That the explorer finds errors is shown by wrong protocols (rules_test.go), each of which it leads to the loss of an object by the shortest way (testdata/mutants): sets in
-// place of counts, no pins, values that hold what they contain only where they come from, purging at once or one node at a time, dropping pins towards the dead, forgetting
-// what a task kept, not registering what a dead submitter covered, ending a lease when the task is passed on.
+// That the explorer finds errors is shown by wrong protocols (rules_test.go), each of which it leads by the shortest way to what it does wrong (testdata/mutants): sets
+// in place of counts, REMOVE of one at a time, no pins, values that hold what they contain only where they come from, purging at once or one node at a time, dropping
+// pins towards the dead, forgetting what a task kept, not registering what a dead submitter covered, not telling that the owner died, ending a lease when the task
+// is passed on.
 //
 // testdata has the usual ways as scripts, which are tests and can be read.
 package ownership

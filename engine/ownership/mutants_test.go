@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// mutants are protocols that look as good and are not. Each is led by the shortest way to what it does wrong; testdata/mutants has the ways.
+// mutants are protocols that look as good and are not. Each is led by the shortest way to what it does wrong, mostly the loss of an object; testdata/mutants has the ways.
 var mutants = []struct {
 	about string
 	config
@@ -28,6 +28,10 @@ var mutants = []struct {
 		name: "deaf_to_dead", nodes: 3, things: plain, setup: "create H x\ngive H A x\ndeliver H A", left: budgets{tasks: 1, crashes: 1}, mortal: []int{1}, rules: rules{deafToDead: true}}},
 	{"Whoever passes a task on ends its lease: the thief is thought to be covered by the first submitter.", config{
 		name: "pass_forget", nodes: 3, things: plain, setup: "create H x\nsubmit H A x\ndeliver H A", left: budgets{passes: 1}, rules: rules{passForget: true}}},
+	{"REMOVE takes back one registration, although the borrower had several: what is left keeps the object for ever.", config{
+		name: "remove_one", nodes: 2, things: plain, setup: "create H x", left: budgets{gives: 2}, rules: rules{removeOne: true}}},
+	{"A borrower is not told that the owner died.", config{
+		name: "deaf_to_loss", nodes: 2, things: plain, setup: "create H x", left: budgets{gives: 1, crashes: 1}, mortal: []int{0}, rules: rules{deafToLoss: true}}},
 }
 
 func TestMutantsAreFound(t *testing.T) {

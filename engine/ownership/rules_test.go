@@ -11,6 +11,8 @@ type rules struct {
 	forgetKept bool // what a task kept is not pinned beyond its end
 	deafToDead bool // arguments from a submitter that died are not registered
 	passForget bool // whoever passes a task on is done with it
+	removeOne  bool // REMOVE takes one registration back, however many there were
+	deafToLoss bool // a borrower does not learn that the owner died
 }
 
 // after changes a node as a wrong protocol would have left it.
@@ -61,6 +63,8 @@ func (r *rules) before(n *Node, from NodeID, m Message) (Message, bool) {
 			return m, false
 		}
 		m.Count = 1
+	case m.Kind == Remove && r.removeOne:
+		m.Count = 1
 	case m.Kind == Done && r.forgetKept:
 		m.Objects = nil
 	}
@@ -81,6 +85,9 @@ func (r *rules) hear(d Dead, n *Node, step func() error) error {
 	err := step()
 	for _, e := range covered {
 		e.adding, e.awaited = false, false
+	}
+	for _, e := range n.entries {
+		e.lost = e.lost && !r.deafToLoss
 	}
 	return err
 }
