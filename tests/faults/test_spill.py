@@ -193,3 +193,26 @@ def test_views_of_files_are_let_go_of(tmp_path):
         eventually(lambda: stats()["files"] == 0 and stats()["disk_used"] == 0)
         with open("/proc/self/maps") as maps:
             assert str(tmp_path) not in maps.read()
+
+
+def test_arguments_of_queued_tasks_come_back_before_a_process_is_free(tmp_path):
+    @raygo.remote
+    def busy(path):
+        with open(path) as pipe:
+            return pipe.read()
+
+    @raygo.remote
+    def last(*arrays):
+        return [float(a[-1]) for a in arrays]
+
+    with session(num_cpus=1):
+        refs = put(24)
+        eventually(lambda: stats()["clean"] > 2 * MB)
+        before = stats()["restored_total"]
+        os.mkfifo(tmp_path / "pipe")
+        first = busy.remote(str(tmp_path / "pipe"))
+        second = last.remote(*refs[:2])
+        eventually(lambda: stats()["restored_total"] >= before + 4 * MB)
+        with open(tmp_path / "pipe", "w") as pipe:
+            pipe.write("done")
+        assert raygo.get([first, second], timeout=30) == ["done", [0.0, 1.0]]
