@@ -96,6 +96,7 @@ raygo_status rga_create(struct rga_rt *rt, uint32_t format, size_t len, const vo
   }
   struct rga_entry *o = rga_use(out->h, RGA_OBJECT);
   slot->len = rga_head(format) + len;
+  rg_touch(rt->c, to, len);
   atomic_store(&o->unsealed, 1);
   rga_unuse(o);
   *data = to;
@@ -121,7 +122,7 @@ raygo_status raygo_put(raygo_runtime h, uint32_t format, raygo_view body, int64_
     struct rg_oid oid = {number, 0, 0};
     r = rga_store(e->rt, oid, format, body.len, body.data, &w, &to, err);
     if (!r) {
-      rg_copy(to, body.data, body.len);
+      rg_fill(e->rt->c, to, body.data, body.len);
       slot = arena_slot(e->rt, number);
       if (slot) {
         r = seal(e->rt, slot, rga_head(format) + body.len, err);

@@ -197,7 +197,7 @@ static raygo_status value_out(struct rga_task *t, uint32_t index, const raygo_re
   if (o->len > RG_INLINE_MAX) {
     o->kind = RG_V_ARENA;
     raygo_status r = rga_store(t->rt, (struct rg_oid){t->t->id, index, 0}, v->format, v->body.len, v->body.data, w, &to, err);
-    if (!r) rg_copy(to, v->body.data, v->body.len);
+    if (!r) rg_fill(t->rt->c, to, v->body.data, v->body.len);
     return r;
   }
   *heap = to = malloc(o->len);

@@ -131,6 +131,8 @@ int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns
 int rg_seal(rg_client *c, struct rg_oid oid, uint64_t len, int is_error, const struct rg_oid *refs, uint32_t nrefs);
 int rg_abort(rg_client *c, struct rg_oid oid);
 void rg_copy(void *dst, const void *src, size_t n);                        /* memory speed: non-temporal and on two threads where that pays */
+void rg_fill(rg_client *c, uint8_t *dst, const void *src, size_t n);       /* the same into space of rg_create, whose pages may be fresh */
+void rg_touch(rg_client *c, const uint8_t *p, size_t n);                   /* faults pages of such space in, for writing by other means */
 int rg_cancel(rg_client *c, uint64_t task, int force, int recursive);
 int rg_kill(rg_client *c, uint64_t actor, int no_restart);
 int rg_consumed(rg_client *c, uint64_t task, uint64_t count);              /* UINT64_MAX: dropped */

@@ -103,26 +103,6 @@ int rg_put(rg_client *c, uint64_t task, const void *blob, size_t len, int is_err
 
 /* ------------------------------------------------------------------------------------------------ arena */
 
-static void populate(rg_client *c, uint64_t offset, uint64_t size) {
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-  /* Faults one by one cost more than the copy.  Once per chunk: the engine gives freed space out again while it is warm. */
-  if (!c->populated || size < RG_CHUNK) return;
-  uint64_t a = offset / RG_CHUNK, b = (offset + size + RG_CHUNK - 1) / RG_CHUNK;
-  for (uint64_t i = a; i < b;) {
-    if (c->populated[i]) {
-      i++;
-      continue;
-    }
-    uint64_t j = i;
-    while (j < b && !c->populated[j]) c->populated[j++] = 1;
-    uint64_t end = j * RG_CHUNK < c->arena_size ? j * RG_CHUNK : c->arena_size;
-    madvise(c->arena_rw + i * RG_CHUNK, end - i * RG_CHUNK, MADV_POPULATE_WRITE);
-    i = j;
-  }
-}
-
 static int writable(rg_client *c) {
   int r = 0;
   pthread_mutex_lock(&c->mu);
@@ -132,7 +112,7 @@ static int writable(rg_client *c) {
       r = E_NOMEM;
     } else {
       c->arena_rw = p;
-      c->populated = calloc(c->arena_size / RG_CHUNK + 2, 1);
+      c->populated = calloc(c->arena_size / RG_CHUNK + 2, sizeof *c->populated);
     }
   }
   pthread_mutex_unlock(&c->mu);
@@ -158,7 +138,6 @@ int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns
     return r;
   }
   if (offset > c->arena_size || size > c->arena_size - offset) return E_INTERNAL;
-  populate(c, offset, size);
   *data = c->arena_rw + offset;
   return 0;
 }

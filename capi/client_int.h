@@ -113,7 +113,7 @@ struct rg_client {
   uint64_t arena_size;
   struct rg_filemap *filemaps;    /* mu: objects being written outside the arena */
   _Atomic size_t nfilemaps;
-  uint8_t *populated;             /* one byte per RG_CHUNK of arena_rw */
+  _Atomic uint8_t *populated;     /* per RG_CHUNK of arena_rw: its pages were faulted in */
 
   pthread_t monitor;
   bool has_monitor;

@@ -45,6 +45,7 @@ func (e *Entry) Seal() {
 		return
 	}
 	e.s.rest(e)
+	e.s.keepAhead(e.span.size)
 	e.s.pump()
 	e.s.spillAhead()
 }

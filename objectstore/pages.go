@@ -8,8 +8,9 @@ const (
 	trimPiece     = 64 << 20
 )
 
-// keepAhead is called with each new object. Once large objects are made, fresh pages are populated before they are asked for: as much
-// as is in use, so that a program that made one object does not pay for a hundred.
+// keepAhead is called with each sealed object: while one is being written its producer needs the processors and faults in what it lacks itself. Once
+// large objects are made, fresh pages are populated before they are asked for: as much as is in use, so that a program that made one object
+// does not pay for a hundred.
 func (s *Store) keepAhead(size int64) {
 	s.recent = max(s.recent, s.used())
 	if size >= largeCreate {

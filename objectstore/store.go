@@ -235,7 +235,6 @@ func (s *Store) newEntry(sp span, size int64, label string) *Entry {
 	s.asked += size
 	s.held.pushBack(e)
 	s.highWater = max(s.highWater, s.used())
-	s.keepAhead(sp.size)
 	return e
 }
 

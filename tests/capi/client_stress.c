@@ -236,8 +236,34 @@ static void resumed_early(void) {
   close(sock[0]);
 }
 
+/* ---- copies, from several threads at once, of sizes and alignments around what makes them split and stream */
+static void *copies(void *arg) {
+  size_t seed = (size_t)(uintptr_t)arg, most = (20u << 20) + 4096;
+  uint8_t *from = malloc(most), *to = malloc(most);
+  for (size_t i = 0; i < most; i++) from[i] = (uint8_t)(i * 2654435761u >> 13 ^ seed);
+  static const size_t sizes[] = {0, 1, 63, 4096, (8u << 20) - 1, 8u << 20, (8u << 20) + 1, (10u << 20) + 77, 20u << 20};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    size_t n = sizes[i], a = (i * 7 + seed) % 129, b = (i * 31 + seed) % 67;
+    memset(to, 0xa5, most);
+    rg_copy(to + a, from + b, n);
+    assert(memcmp(to + a, from + b, n) == 0);
+    for (size_t k = 0; k < a; k++) assert(to[k] == 0xa5);
+    for (size_t k = a + n; k < a + n + 200; k++) assert(to[k] == 0xa5);
+  }
+  free(from);
+  free(to);
+  return NULL;
+}
+
+static void copying(void) {
+  pthread_t t[3];
+  for (size_t i = 0; i < 3; i++) pthread_create(&t[i], NULL, copies, (void *)(uintptr_t)(i + 1));
+  for (size_t i = 0; i < 3; i++) pthread_join(t[i], NULL);
+}
+
 int main(void) {
   alarm(100);
+  copying();
   embedded();
   over_socket();
   resumed_early();

@@ -153,7 +153,7 @@ int rb_ser_begin_as(struct rb_ser *s, PyObject *value, enum rb_ser_what what);
 int rb_ser_begin(struct rb_ser *s, PyObject *value);
 int rb_ser_error(struct rb_ser *s, PyObject *value);          /* as a blob of format RG_B_ERROR */
 int rb_ser_raw(struct rb_ser *s, uint8_t format, PyObject *body);   /* a body that is encoded already; steals it */
-void rb_ser_write(struct rb_ser *s, uint8_t *to, bool arena); /* size bytes */
+void rb_ser_write(struct rb_ser *s, uint8_t *to, rg_client *arena); /* size bytes; arena: of whose arena the space is, or NULL */
 void rb_ser_end(struct rb_ser *s);
 const uint8_t *rb_ser_inline(struct rb_ser *s, uint8_t **heap);   /* the blob in one piece; *heap to free */
 int rb_ser_to_arena(struct rb_session *ses, struct rb_ser *s, struct rg_oid oid);   /* creates and writes; the caller seals */

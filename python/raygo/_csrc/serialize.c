@@ -188,7 +188,7 @@ int rb_ser_raw(struct rb_ser *s, uint8_t format, PyObject *body) {
   return finish(s, take(s, format, body, NULL));
 }
 
-void rb_ser_write(struct rb_ser *s, uint8_t *to, bool arena) {
+void rb_ser_write(struct rb_ser *s, uint8_t *to, rg_client *arena) {
   if (s->contiguous) {
     memcpy(to, s->small, s->size);
     return;
@@ -197,7 +197,7 @@ void rb_ser_write(struct rb_ser *s, uint8_t *to, bool arena) {
   memcpy(to, &h, sizeof h);
   struct rg_bufent *ent = (struct rg_bufent *)(to + sizeof h), b = {0, 0};
   uint64_t at = sizeof h + h.nbuf * sizeof *ent;
-  if (arena) rg_copy(to + at, s->body, s->body_len);
+  if (arena) rg_fill(arena, to + at, s->body, s->body_len);
   else memcpy(to + at, s->body, s->body_len);
   at += s->body_len;
   for (uint32_t i = 0; i < s->nbuf; i++) {
@@ -206,7 +206,7 @@ void rb_ser_write(struct rb_ser *s, uint8_t *to, bool arena) {
     if (!i || i >= s->joined) b.off = from;
     b.len = from + n - b.off;
     memcpy(&ent[i < s->joined ? 0 : s->joined ? i - s->joined + 1 : i], &b, sizeof b);
-    if (arena) rg_copy(to + from, s->bufs[i].buf, n);
+    if (arena) rg_fill(arena, to + from, s->bufs[i].buf, n);
     else if (n) memcpy(to + from, s->bufs[i].buf, n);
     at = from + n;
   }
@@ -223,7 +223,7 @@ const uint8_t *rb_ser_inline(struct rb_ser *s, uint8_t **heap) {
   if (s->contiguous) return s->small;
   *heap = malloc(s->size ? s->size : 1);
   if (!*heap) return (const uint8_t *)PyErr_NoMemory();
-  rb_ser_write(s, *heap, false);
+  rb_ser_write(s, *heap, NULL);
   return *heap;
 }
 
@@ -233,7 +233,7 @@ int rb_ser_to_arena(struct rb_session *ses, struct rb_ser *s, struct rg_oid oid)
   ses->users++;
   PyThreadState *ts = PyEval_SaveThread();
   int r = rg_create(ses->c, oid, s->size, -1, rb_check, &ts, &to, &message);
-  if (!r) rb_ser_write(s, to, true);   /* the buffers are held, nobody can move them */
+  if (!r) rb_ser_write(s, to, ses->c);   /* the buffers are held, nobody can move them */
   PyEval_RestoreThread(ts);
   rb_unuse(ses);
   if (r) rb_raise(r, message);
@@ -423,7 +423,7 @@ static PyObject *dumps(PyObject *self, PyObject *value) {
   struct rb_ser s;
   if (rb_ser_begin(&s, value)) return NULL;
   PyObject *out = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)s.size);
-  if (out) rb_ser_write(&s, (uint8_t *)PyBytes_AsString(out), false);
+  if (out) rb_ser_write(&s, (uint8_t *)PyBytes_AsString(out), NULL);
   rb_ser_end(&s);
   return out;
 }
