@@ -39,6 +39,9 @@ const (
 	memoryNear      = 1 << 30          // with less than this left, growth is watched
 	memoryPatience  = 10 * time.Second // for the memory of a process that was killed
 	memoryTellAgain = time.Minute
+
+	// Listing one takes 10 µs, and all of it should take no more than a twentieth of a CPU.
+	memoryPerProcess = 200 * time.Microsecond
 )
 
 // openMemory finds out what the node's memory is. What the machine does not say it cannot be asked for, so that is no error.
@@ -64,7 +67,7 @@ func (n *Node) watchMemory() {
 
 func (n *Node) lookAtMemory() {
 	m := &n.memory
-	if n.stopping || !n.anyBusy() && !(m.near && len(n.workers) > 0) {
+	if n.stopping || !n.anyBusy() {
 		m.looking, m.near = false, false
 		m.watch.Forget()
 		return
@@ -82,7 +85,7 @@ func (n *Node) lookAtMemory() {
 				n.logf("the memory monitor ends: %v", err) // and looking stays set
 				return
 			}
-			n.after(n.memoryLooked(u, all), n.lookAtMemory)
+			n.after(max(n.memoryLooked(u, all), time.Duration(len(all))*memoryPerProcess), n.lookAtMemory)
 		})
 	})
 }

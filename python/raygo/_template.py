@@ -37,11 +37,15 @@ _LINE = 8192  # what is longer is written before its line ends
 # Libraries that start a thread per core when they are loaded read these. One thread means none beside ours.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
-# What every worker uses within its first task, and what many use later: that is imported when nothing is asked of the template for a moment, so
-# that the first worker does not wait for it.  Not asyncio, which takes 4 MB: jobs that use it are noticed (raygo._worker.HEAVY).
+# What every worker uses within its first task, and what many use later, above all those whose tasks call others: a fork with it saves each of them 50 ms
+# of its own. That is imported, one module at a time, when nothing is asked of the template for a moment, so that the first worker does not wait for it; or
+# between forks when there are already several. Not asyncio, which takes 4 MB: jobs that use it are noticed (raygo._worker.HEAVY).
 _NEEDED = ("pickle", "traceback", "cloudpickle", "raygo._worker")
-_LATER = ("concurrent.futures.thread", "queue")
+_LATER = (
+    "raygo.remote_function", "raygo._serialization", "raygo.runtime_env", "hashlib", "raygo._generator", "raygo.actor", "concurrent.futures.thread", "queue",
+)  # fmt: skip
 _LATER_AFTER_MS = 300
+_LATER_AFTER_FORKS = 8
 
 # How long workers have to end by themselves once the engine is gone.
 _END_WITHIN_S = 0.5
@@ -208,14 +212,16 @@ class _Template:
         poll.register(self._wake_r, select.POLLIN)
         poll.register(self._control.sock, select.POLLIN)
         idle: int | None = _LATER_AFTER_MS
+        later = deque(_LATER)
         while True:
             ready = {fd for fd, _events in poll.poll(idle)}
-            if not ready:
-                idle = None
-                for name in _LATER:
-                    importlib.import_module(name)
-                gc.collect()
-                gc.freeze()
+            if later and (not ready or len(self._children) >= _LATER_AFTER_FORKS):
+                importlib.import_module(later.popleft())
+                idle = 0
+                if not later:
+                    idle = None
+                    gc.collect()
+                    gc.freeze()
             if self._wake_r in ready:
                 _drain(self._wake_r)
                 self._reap()

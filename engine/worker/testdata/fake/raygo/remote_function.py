@@ -1,0 +1,1 @@
+"""Imported by the template for what workers may use later."""
