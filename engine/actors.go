@@ -223,7 +223,11 @@ func (n *Node) pumpBox(a *actorState, box *actor.Mailbox) {
 		return
 	}
 	for c := box.Take(); c != nil; c = box.Take() {
-		n.deliver(a.worker, c.Value.(*taskState))
+		if t := c.Value.(*taskState); t.present() {
+			n.deliver(a.worker, t)
+		} else {
+			n.waitAgain(t)
+		}
 	}
 }
 

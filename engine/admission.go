@@ -72,23 +72,24 @@ func (n *Node) fetchAhead() {
 // rest, would wait for each other.
 func (n *Node) fetch(w *worker, t *taskState) {
 	t.fetching = 1
-	n.fetches = append(n.fetches, fetch{w, t, t.attempt, n.now})
+	t.fetches++
+	n.fetches = append(n.fetches, fetch{w, t, t.fetches, n.now})
 	n.nextFetch()
 }
 
 // fetch is a task whose arguments are to be brought back.
 type fetch struct {
-	w       *worker
-	t       *taskState
-	attempt uint32
-	since   time.Duration
+	w     *worker
+	t     *taskState
+	num   uint32 // of the task's fetches
+	since time.Duration
 }
 
 // fetchAfter is how long a task waits for others to give their pins back. Those may belong to something that runs for hours; what then does not fit
 // is mapped from disk.
 const fetchAfter = time.Second
 
-func (f fetch) current() bool { return f.t.w == f.w && f.t.attempt == f.attempt }
+func (f fetch) current() bool { return f.t.w == f.w && f.t.fetches == f.num }
 
 // nextFetch lets the next task have its arguments brought back unless one is at it. A task whose arguments do not fit beside what running tasks hold is
 // passed: it has its turn when they end.
@@ -191,6 +192,8 @@ func (n *Node) fetchNow(f fetch) {
 		e := o.entry
 		n.store.PinFor(objectstore.ForTask, e, func(_ int64, err error) {
 			switch {
+			case isLoss(err):
+				n.lost(o, e, err) // fetchedOne sees that it is not there
 			case err != nil:
 				code, text := storeError(err)
 				t.stop = &sysError{Code: code, Message: fmt.Sprintf("%s cannot run: its argument %s cannot be brought back: %s", n.describe(t), n.objectHex(o.oid()), text)}
@@ -214,6 +217,10 @@ func (n *Node) fetchedOne(w *worker, t *taskState) {
 		if e := t.stop; e != nil {
 			n.unassign(t)
 			n.fail(t, e)
+			continue
+		}
+		if !t.present() {
+			n.takeBack(w, t)
 			continue
 		}
 		n.exec(w, t)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/raygo/raygo/engine/actor"
@@ -61,6 +62,7 @@ func init() { // not a literal: explain and others lead back to the table
 		"serve.unregister":   method(callUnregister),
 		"job.info":           noArgument(callJobInfo),
 		"explain":            method(callExplain),
+		"objects.free":       method(callFree),
 		"drain.logs":         callDrainLogs,
 		"worker.stderr_tail": method(callStderrTail),
 	}
@@ -320,15 +322,39 @@ func callStderrTail(n *Node, p *peer, id uint64, a struct {
 	return nil, errs.New(errs.ENOTFOUND, "there is no worker %d with pid %d", a.Worker, a.PID)
 }
 
-func callExplain(n *Node, p *peer, _ uint64, a struct {
+// objectsArg names objects in an argument.
+type objectsArg struct {
 	Objects [][]uint64 `msgpack:"objects"`
-}) (any, error) {
-	var oids []wire.OID
+}
+
+func (a objectsArg) oids() (oids []wire.OID, err error) {
 	for _, o := range a.Objects {
 		if len(o) != 2 {
 			return nil, errs.New(errs.EINVAL, "an object is [task, index], not %v", o)
 		}
 		oids = append(oids, wire.OID{Task: o[0], Index: uint32(o[1])})
 	}
+	return oids, nil
+}
+
+func callExplain(n *Node, p *peer, _ uint64, a objectsArg) (any, error) {
+	oids, err := a.oids()
+	if err != nil {
+		return nil, err
+	}
 	return n.explain(oids), nil
+}
+
+// callFree takes values away from those that hold them. What is not there yet, and actors' handles, stay.
+func callFree(n *Node, p *peer, _ uint64, a objectsArg) (any, error) {
+	oids, err := a.oids()
+	if err != nil {
+		return nil, err
+	}
+	for _, oid := range oids {
+		if o := n.find(oid); o != nil && o.state != sysErr && n.actors[oid.Task] == nil && n.sched.Group(oid.Task) == nil {
+			n.lose(o, &sysError{Code: errs.EOBJECTFREED, Message: fmt.Sprintf("%s was freed by hand (internal.free) while references to it were left", n.objectText(o))})
+		}
+	}
+	return nil, nil
 }

@@ -16,6 +16,7 @@
 //	workers.go     processes: pool, death                       envs.go       templates of processes, runtime environments
 //	actors.go      actors and their calls                       generators.go streams of values
 //	jobs.go        drivers, and what ends with them             groups.go     placement groups
+//	lineage.go     what it takes to run ended tasks again       rebuild.go    lost values made again
 //	deadlock.go    waits that cannot end                        infeasible.go demands that cannot be met
 //	memory.go      ending processes before memory runs out
 //	explain.go     what a wait is waiting for                   calls.go …    questions and answers; state for tools

@@ -48,6 +48,11 @@ type Node struct {
 	readying bool
 	children int // tasks that tasks have started and that have not ended
 
+	kept       lineages
+	losses     map[*object]loss // of the objects that are missing
+	toRebuild  []*unit          // with missing objects
+	rebuilding bool
+
 	fetches    []fetch // sent tasks whose arguments are to be brought back from disk, one after another
 	fetchBusy  bool    // the store is at it for one
 	fetchArmed bool    // a timer looks at fetches again

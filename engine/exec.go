@@ -71,7 +71,9 @@ func (n *Node) exec(w *worker, t *taskState) {
 	b = wire.Pad(b, start)
 	b = append(b, x.Context...)
 	p.done(wire.End(b, start))
-	if g := t.u.gen; g != nil && (g.taken > 0 || g.dropped) {
+	if g := t.u.gen; g != nil && t.rebuild {
+		p.send(wire.Resume, 0, t.id, wire.AppendUint64(nil, allTaken)) // nobody takes what it yields but what is missing
+	} else if g != nil && (g.taken > 0 || g.dropped) {
 		p.send(wire.Resume, 0, t.id, wire.AppendUint64(nil, g.count())) // the run before this one was told, or nobody yet
 	}
 	p.flying++

@@ -76,6 +76,7 @@ type fakeWorker struct {
 	number  atomic.Uint64
 	objects chan wire.Value
 	errors  chan wire.Value // WAIT_ERROR
+	spaces  chan wire.CreatedFrame
 	once    sync.Once
 	ended   atomic.Bool
 }
@@ -120,7 +121,7 @@ func (t *fakeTemplate) Fork(num uint64) (*os.File, error) {
 	t.f.forks.Add(1)
 	t.f.mu.Lock()
 	t.f.lastPID++
-	w := &fakeWorker{f: t.f, num: num, pid: t.f.lastPID, fd: fds[1], handler: t.h, names: map[uint64]string{}, wake: make(chan struct{}, 1), actor: map[string]any{}, objects: make(chan wire.Value, 100), errors: make(chan wire.Value, 1)}
+	w := &fakeWorker{f: t.f, num: num, pid: t.f.lastPID, fd: fds[1], handler: t.h, names: map[uint64]string{}, wake: make(chan struct{}, 1), actor: map[string]any{}, objects: make(chan wire.Value, 100), errors: make(chan wire.Value, 1), spaces: make(chan wire.CreatedFrame, 1)}
 	t.f.workers = append(t.f.workers, w)
 	t.f.mu.Unlock()
 	go func() {
@@ -245,6 +246,12 @@ func (w *fakeWorker) frame(h wire.Header, b []byte) {
 			w.f.t.Error(err)
 		}
 		w.objects <- v
+	case wire.Created:
+		k, err := wire.ParseCreated(b)
+		if err != nil {
+			w.f.t.Error(err)
+		}
+		w.spaces <- k
 	case wire.WaitError:
 		v, err := wire.ParseValue(b)
 		if err != nil {

@@ -7,6 +7,9 @@ import (
 // firstItem is the index of a generator's first item; index 1 is its end.
 const firstItem = 2
 
+// allTaken, in RESUME, lets a generator run on without waiting for a consumer.
+const allTaken = 1 << 48
+
 // generator is a task that makes its values one by one.
 //
 // Its items are held for whoever submitted it until that says it dropped the generator. The producer stops on its own when it is too far ahead
@@ -39,18 +42,15 @@ func (n *Node) item(p *peer, num uint64, v wire.Value) error {
 	}
 	g := u.gen
 	p.worker.progress = n.now
-	o := u.more[v.Index]
-	if o == nil && u.first.u != nil && u.first.index == v.Index && u.first.state != absent {
-		o = &u.first
-	}
+	o := u.find(v.Index)
 	if o == nil {
-		if g.dropped || u.submitter.gone || uint64(v.Index-firstItem) < g.taken {
+		if u.task.rebuild || u.at(v.Index) != nil || g.dropped || u.submitter.gone || uint64(v.Index-firstItem) < g.taken {
 			n.discard(val) // nobody will ask for it; or made again by a retry after it was consumed
 			return nil
 		}
 		o = u.object(v.Index)
 	}
-	if !g.dropped && !u.submitter.gone {
+	if !g.dropped && !u.submitter.gone && !u.task.rebuild {
 		n.hold(o, u.submitter)
 	}
 	n.set(o, val)
@@ -78,7 +78,9 @@ func (n *Node) consumed(p *peer, num uint64, count uint64) {
 	} else {
 		g.taken = max(g.taken, count)
 	}
-	if t := u.task; t != nil && t.w != nil {
+	if t := u.task; t != nil && t.rebuild {
+		return // it runs for others
+	} else if t != nil && t.w != nil {
 		t.w.peer.send(wire.Resume, 0, num, wire.AppendUint64(nil, count))
 	} else if t != nil && g.dropped {
 		n.cancelOne(num, false)

@@ -89,11 +89,11 @@ func (n *Node) holdings() []holding {
 // objects goes through all that there are.
 func (n *Node) objects(yield func(*object) bool) {
 	for _, u := range n.units {
-		if u.first.u != nil && u.first.state != absent && !yield(&u.first) {
+		if u.first.u != nil && u.first.state > dormant && !yield(&u.first) {
 			return
 		}
 		for _, o := range u.more {
-			if !yield(o) {
+			if o.state > dormant && !yield(o) {
 				return
 			}
 		}
@@ -131,6 +131,9 @@ func (n *Node) users() (users map[*object]*peer, otherwise map[*object]string) {
 			if r.Holder() == nil {
 				otherwise[r] = heldByValue
 			}
+		}
+		if o.wanted > 0 {
+			otherwise[o] = heldByLineage // what was put, for the tasks that took it
 		}
 	}
 	for _, a := range n.actors { // an actor that may restart keeps what its constructor was given
@@ -210,7 +213,7 @@ func (h *holding) where() string {
 	case h.o == nil:
 		return "freed"
 	}
-	return [...]string{"freed", "pending", "inline", "arena", "error"}[h.o.state]
+	return [...]string{"freed", "freed", "pending", "inline", "arena", "error"}[h.o.state]
 }
 
 // creator says what made an object.

@@ -83,6 +83,10 @@ func (n *Node) pumpService(s *service) {
 		if t.u.task != t || t.state != task.Queued {
 			continue // cancelled
 		}
+		if !t.present() {
+			n.waitAgain(t)
+			continue
+		}
 		s.running++
 		t.service = s
 		n.deliver(s.w, t)

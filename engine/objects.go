@@ -24,13 +24,17 @@ type unit struct {
 	gen       *generator
 	first     object // most units have one
 	more      map[uint32]*object
-	live      int // objects
+	live      int32    // objects
+	stored    int32    // of these, in the store: they can be lost
+	wanted    int32    // how often kept lineages want one of its objects
+	lineage   *lineage // of a task that has ended and whose values may be lost, or be wanted to make others again
 }
 
 type objectState uint8
 
 const (
-	absent objectState = iota // or freed
+	absent  objectState = iota // or freed
+	dormant                    // freed, and wanted by a kept lineage: it can come back
 	pending
 	inline
 	inArena
@@ -44,6 +48,9 @@ type object struct {
 	index   uint32
 	state   objectState
 	isError bool
+	lost    bool               // pending, and it had a value before
+	was     objectState        // dormant: what it was
+	wanted  int32              // by kept lineages, which need the way to it and not its value
 	data    []byte             // inline, sysErr
 	entry   *objectstore.Entry // inArena
 	size    uint64
@@ -53,9 +60,10 @@ type object struct {
 
 // waiter is who is told when the value is there.
 type waiter struct {
-	t   *taskState
-	p   *peer
-	pin bool
+	t    *taskState
+	p    *peer
+	pin  bool
+	wait uint64 // as what the wait stands in p.worker.waits; 0: it does not
 }
 
 func (o *object) oid() wire.OID { return wire.OID{Task: o.u.num, Index: o.index} }
@@ -82,6 +90,14 @@ func (u *unit) object(index uint32) *object {
 }
 
 func (u *unit) find(index uint32) *object {
+	if o := u.at(index); o != nil && o.state > dormant {
+		return o
+	}
+	return nil
+}
+
+// at is find that also finds what is dormant.
+func (u *unit) at(index uint32) *object {
 	if u.first.index == index && u.first.u != nil {
 		if u.first.state == absent {
 			return nil
@@ -100,7 +116,7 @@ func (n *Node) find(o wire.OID) *object {
 	if found := u.find(o.Index); found != nil {
 		return found
 	}
-	if u.gen != nil && o.Index >= firstItem {
+	if u.gen != nil && o.Index >= firstItem && u.at(o.Index) == nil {
 		return u.object(o.Index) // an item that is not made yet; whoever asks is about to hold it or to wait for it
 	}
 	return nil
@@ -180,33 +196,42 @@ func (n *Node) endOrphans(p *peer, started []*taskState) {
 
 // maybeFree frees an object that nobody wants any more, and what that sets free in turn.
 func (n *Node) maybeFree(o *object) {
-	if !o.Wanted() && o.state != absent {
+	if !o.Wanted() && o.state > dormant {
 		n.refs.Settle(o)
 	}
 }
 
-// free lets go of an object that nobody wants any more.
+// free lets go of an object that nobody wants any more. A kept lineage wants the value only of what was put, which no task makes again.
 func (n *Node) free(o *object) {
-	if o.state == absent {
+	if o.state <= dormant || o.wanted > 0 && o.index == 0 && o.entry != nil {
 		return
 	}
 	u, waiters := o.u, o.waiters
-	if o.entry != nil {
-		n.store.Delete(o.entry)
-	}
+	wasPending := o.state == pending
 	if o.maker != nil {
 		delete(o.maker.puts, o)
 	}
-	n.refs.Empty(o)
-	wasPending := o.state == pending
-	o.state = absent
-	o.data, o.entry, o.waiters, o.maker = nil, nil, nil, nil
-	if o != &u.first {
-		delete(u.more, o.index)
+	if o.lost {
+		n.foundAgain(o)
 	}
+	n.dropEntry(o)
+	o.waiters, o.maker = nil, nil
 	u.live--
+	if o.wanted > 0 {
+		n.lull(o)
+	} else {
+		n.refs.Empty(o)
+		o.state, o.data = absent, nil
+		if o != &u.first {
+			delete(u.more, o.index)
+		}
+		if u.lineage != nil {
+			n.maybeDropLineage(u)
+		}
+	}
 	for _, w := range waiters {
 		if w.p != nil {
+			n.waitEnded(w)
 			n.sendFreed(w.p, wire.OID{Task: u.num, Index: o.index})
 		}
 	}
@@ -285,7 +310,13 @@ func (n *Node) set(o *object, v value) {
 		n.discard(v)
 		return
 	}
+	if o.lost {
+		n.foundAgain(o)
+	}
 	o.state, o.isError, o.data, o.entry, o.size = v.state, v.isError, v.data, v.entry, v.size
+	if v.state == inArena {
+		o.u.stored++
+	}
 	n.refs.Fill(o, v.refs)
 	if v.maker != nil {
 		o.maker = v.maker
@@ -304,6 +335,7 @@ func (n *Node) set(o *object, v value) {
 		case w.t != nil:
 			n.argReady(w.t)
 		case w.pin:
+			n.waitEnded(w)
 			n.pinFor(w.p, o)
 		case w.p != told && !w.p.gone:
 			n.sendObject(w.p, o, wire.NoOffset)
@@ -322,13 +354,10 @@ func (u *unit) pushed() uint32 {
 
 // lose replaces a value that cannot be had any more.
 func (n *Node) lose(o *object, e *sysError) {
-	if o.state == absent || o.state == pending {
+	if o.state <= pending {
 		return
 	}
-	if o.entry != nil {
-		n.store.Delete(o.entry)
-		o.entry = nil
-	}
+	n.dropEntry(o)
 	n.refs.Empty(o)
 	if o.maker != nil {
 		delete(o.maker.puts, o)
@@ -340,6 +369,7 @@ func (n *Node) lose(o *object, e *sysError) {
 	for p := range o.Holders() {
 		n.sendObject(p, o, wire.NoOffset)
 	}
+	n.maybeDropLineage(o.u)
 }
 
 // appendValue appends the object's value as it stands in OBJECT and EXEC.
@@ -390,8 +420,10 @@ func (n *Node) subscribe(p *peer, oid wire.OID, pin bool) {
 	switch {
 	case o == nil:
 		n.sendFreed(p, oid)
+	case o.state == pending && pin:
+		n.awaitPin(p, o)
 	case o.state == pending:
-		o.waiters = append(o.waiters, waiter{p: p, pin: pin})
+		o.waiters = append(o.waiters, waiter{p: p})
 	case pin:
 		n.pinFor(p, o)
 	default:

@@ -36,6 +36,7 @@ type Options struct {
 	InfeasibleTimeout *float64           `msgpack:"infeasible_timeout_s"` // nil: 10; negative: wait for ever
 	StoreWarnAfter    float64            `msgpack:"store_warn_after_s"`   // how long the store may be nearly full before the user is told; 0: 10; negative: never
 	WorkerIdle        float64            `msgpack:"worker_idle_s"`        // 0: 60
+	MaxLineage        *int64             `msgpack:"max_lineage_bytes"`    // kept to make lost values again; nil: 1 GiB; 0: none
 	Prestart          *int               `msgpack:"prestart"`             // workers started with a job; nil or -1: as many as CPUs
 
 	MemoryThreshold *float64 `msgpack:"memory_usage_threshold"`       // the part of memory above which processes are ended; nil: 0.95
@@ -111,6 +112,13 @@ func milliseconds(given *int64, otherwise int64) time.Duration {
 		otherwise = max(*given, 0)
 	}
 	return time.Duration(otherwise) * time.Millisecond
+}
+
+func (o *Options) maxLineage() int64 {
+	if o.MaxLineage == nil {
+		return 1 << 30
+	}
+	return max(*o.MaxLineage, 0)
 }
 
 // complete fills in what depends on the machine and says what the node has.

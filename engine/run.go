@@ -31,6 +31,11 @@ func (n *Node) dispatch() {
 			break
 		}
 		t := c.Pop().Value.(*taskState)
+		if !t.present() {
+			n.sched.Release(c, lease)
+			n.waitAgain(t)
+			continue
+		}
 		w := t.t.env.takeIdle()
 		n.lease(w, c, lease)
 		n.assign(w, t)
@@ -121,6 +126,10 @@ func (n *Node) more(w *worker) {
 			return
 		}
 		w.class.Pop()
+		if !t.present() {
+			n.waitAgain(t)
+			continue
+		}
 		n.deliver(w, t)
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // taskCounts counts tasks since the engine started.
-type taskCounts struct{ submitted, finished, failed uint64 }
+type taskCounts struct{ submitted, finished, failed, lost, rebuilt, evicted uint64 }
 
 // taskTimes are an actor's times.
 type taskTimes struct{ ready, dead time.Duration }
@@ -301,5 +301,6 @@ func (n *Node) nodeStats(p *peer) (any, error) {
 	return map[string]any{
 		"uptime_s": n.now.Seconds(), "workers": len(n.workers), "peers": len(n.peers), "queued": queued, "submitted": n.counts.submitted, "finished": n.counts.finished,
 		"failed": n.counts.failed, "actors": len(n.actors), "units": len(n.units), "templates": len(n.templates),
+		"lineage_bytes": n.kept.bytes, "lineage_tasks": n.kept.tasks, "lineage_evicted": n.counts.evicted, "objects_lost": n.counts.lost, "tasks_rerun": n.counts.rebuilt,
 	}, nil
 }

@@ -126,6 +126,11 @@ func (n *Node) pinFor(p *peer, o *object) {
 	entry := o.entry
 	n.store.Pin(entry, func(off int64, err error) {
 		switch {
+		case isLoss(err):
+			n.lost(o, entry, err)
+			if !p.gone {
+				n.subscribe(p, o.oid(), true)
+			}
 		case err != nil:
 			code, text := storeError(err)
 			e := &sysError{Code: code, Message: fmt.Sprintf("object %s cannot be brought back: %s", n.objectHex(o.oid()), text), Object: []uint64{o.u.num, uint64(o.index)}}

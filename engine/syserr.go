@@ -24,6 +24,7 @@ type sysError struct {
 	Stderr    string    `msgpack:"stderr,omitempty"`
 	Retryable bool      `msgpack:"retryable,omitempty"`
 	Preempted bool      `msgpack:"preempted,omitempty"`
+	Reason    int       `msgpack:"reason,omitempty"` // of EREBUILD
 }
 
 func (e *sysError) encode() []byte { return pack(e) }

@@ -45,7 +45,9 @@ type taskState struct {
 	lastWorker   *worker
 	wprev, wnext *taskState
 	unborn       int                  // processes it was given that never came into being
+	rebuild      bool                 // it had ended, and runs again because values of it were lost
 	fetching     int                  // arguments that are being brought back from disk
+	fetches      uint32               // how often they were
 	fetched      []*objectstore.Entry // and are back, pinned until the task is sent
 	oomKills     int                  // how often its process was ended to save memory
 	notBefore    time.Duration        // when it is tried again; 0: it does not wait for that
@@ -230,7 +232,11 @@ func (n *Node) inherit(t *taskState, o *object) {
 		// An error too large for a message; the task's own says where it came from.
 		v = (&sysError{Code: errs.ETASK, Message: fmt.Sprintf("%s cannot run: its argument %s is an error", n.describe(t), n.objectHex(o.oid()))}).value()
 	}
-	n.finish(t, task.Failed, errs.ETASK, "an argument is an error", func(*object) value { return v })
+	give := func(*object) value { return v }
+	if t.rebuild {
+		give = n.forWantOf(o, v)
+	}
+	n.finish(t, task.Failed, errs.ETASK, "an argument is an error", give)
 }
 
 // fail ends a task with an error of the engine's.
@@ -273,10 +279,22 @@ func (n *Node) finish(t *taskState, s task.State, code errs.Code, message string
 		n.children--
 	}
 	n.record(t, s, code, message)
-	if t.flags&wire.FlagActorCreate == 0 || t.actor == nil {
-		n.dropDeps(t)
-	} else {
+	missing := u.gen != nil && len(n.losses) > 0 && len(u.missing()) > 0
+	switch {
+	case t.flags&wire.FlagActorCreate != 0 && t.actor != nil:
 		n.creationEnded(t, s, code, message)
+	case u.stored > 0 || u.wanted > 0 || missing:
+		n.keepLineage(t)
+	default:
+		u.lineage = nil
+		n.dropDeps(t)
+	}
+	if missing {
+		if s == task.Finished {
+			give = nil
+		}
+		n.itemsMissing(t, give)
+		n.maybeDropLineage(u)
 	}
 	n.maybeForget(u)
 }

@@ -36,7 +36,10 @@ enum raygo_status_code {
   RAYGO_ENOTINIT = 29, /* no runtime: call raygo.init() first */
   RAYGO_ENOMEM = 30, /* out of memory */
   RAYGO_EREFFREED = 31, /* the object was already freed */
-  RAYGO_ETASKEXIT = 32 /* the task called sys.exit */
+  RAYGO_ETASKEXIT = 32, /* the task called sys.exit */
+  RAYGO_EREBUILD = 33, /* the object was lost and cannot be made again by running its task */
+  RAYGO_EOBJECTFREED = 34, /* the object was freed by hand */
+  RAYGO_EREPLAY = 35 /* a generator that ran again yielded other items */
 };
 
 /* The same as a list: name, number, meaning. */
@@ -73,6 +76,9 @@ enum raygo_status_code {
   X(ENOTINIT, 29, "no runtime: call raygo.init() first") \
   X(ENOMEM, 30, "out of memory") \
   X(EREFFREED, 31, "the object was already freed") \
-  X(ETASKEXIT, 32, "the task called sys.exit")
+  X(ETASKEXIT, 32, "the task called sys.exit") \
+  X(EREBUILD, 33, "the object was lost and cannot be made again by running its task") \
+  X(EOBJECTFREED, 34, "the object was freed by hand") \
+  X(EREPLAY, 35, "a generator that ran again yielded other items")
 
 #endif

@@ -191,6 +191,34 @@ func (m *Mailbox) PutBack(c *Call) {
 	}
 }
 
+// SetBack returns a call that was taken: it waits for its arguments again, and in an ordered mailbox its caller's later calls wait for it.
+func (m *Mailbox) SetBack(c *Call) {
+	if c.place != inFlight {
+		return
+	}
+	m.flying--
+	c.argsReady = false
+	lane := m.lanes[c.caller]
+	if lane == nil {
+		lane = &list{}
+		if m.lanes == nil {
+			m.lanes = map[uint64]*list{}
+		}
+		m.lanes[c.caller] = lane
+	}
+	for x := m.ready.first; x != nil && m.Ordered; {
+		next := x.next
+		if x.caller == c.caller && x.seq > c.seq {
+			m.leaveReady(x)
+			x.place = inLane
+			lane.insert(x, nil)
+		}
+		x = next
+	}
+	c.place = inLane
+	lane.insert(c, nil)
+}
+
 // Remove takes out a call that waits; false when it does not wait here.
 func (m *Mailbox) Remove(c *Call) bool {
 	switch c.place {

@@ -37,6 +37,9 @@ const (
 	ENOMEM              Code = 30 // out of memory
 	EREFFREED           Code = 31 // the object was already freed
 	ETASKEXIT           Code = 32 // the task called sys.exit
+	EREBUILD            Code = 33 // the object was lost and cannot be made again by running its task
+	EOBJECTFREED        Code = 34 // the object was freed by hand
+	EREPLAY             Code = 35 // a generator that ran again yielded other items
 )
 
 var table = map[Code]cause{
@@ -73,4 +76,7 @@ var table = map[Code]cause{
 	30: {"ENOMEM", "out of memory"},
 	31: {"EREFFREED", "the object was already freed"},
 	32: {"ETASKEXIT", "the task called sys.exit"},
+	33: {"EREBUILD", "the object was lost and cannot be made again by running its task"},
+	34: {"EOBJECTFREED", "the object was freed by hand"},
+	35: {"EREPLAY", "a generator that ran again yielded other items"},
 }

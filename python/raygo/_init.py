@@ -34,6 +34,7 @@ _RAY_SETTINGS: dict[str, type] = {
     "min_memory_free_bytes": int,
     "task_oom_retries": int,
     "task_oom_retry_delay_base_ms": int,
+    "max_lineage_bytes": int,
 }
 _SETTINGS.update(_RAY_SETTINGS)
 # Arguments of Ray's that have no effect here, and internal ones; all are accepted.

@@ -276,17 +276,19 @@ def raise_syserr(data: bytes) -> BaseException:
 def from_syserr(err: dict[str, Any]) -> BaseException:
     """As `raise_syserr`, from the decoded map."""
     from raygo import exceptions as x
+    from raygo._ids import object_hex
 
     code = err.get("code", _status.EINTERNAL)
     text = _with_stderr(str(err.get("message") or ""), err.get("stderr"))
     if code in (_status.EACTORDIED, _status.EACTORUNAVAILABLE):
         return _actor_error(code, text, err)
-    if code in (_status.EOBJECTLOST, _status.EOWNERDIED, _status.EREFFREED):
-        from raygo._ids import object_hex
-
+    if code in (_status.EOBJECTLOST, _status.EOWNERDIED, _status.EREFFREED, _status.EOBJECTFREED):
         task, index = err.get("object") or (0, 0)
         lost: type[x.ObjectLostError] = getattr(x, _status.CAUSES[code][1])
         return lost(object_hex(task, index), None, "", text or None)
+    if code == _status.EREBUILD:
+        task, index = err.get("object") or (0, 0)
+        return x.ObjectReconstructionFailedError(object_hex(task, index), err.get("reason"), text or None)
     if code == _status.ECANCELED:
         return x.TaskCancelledError(None, text or None)
     if code in (_status.ETASKEXIT, _status.ETASK):

@@ -35,6 +35,9 @@ ENOTINIT: Final = 29  # no runtime: call raygo.init() first
 ENOMEM: Final = 30  # out of memory
 EREFFREED: Final = 31  # the object was already freed
 ETASKEXIT: Final = 32  # the task called sys.exit
+EREBUILD: Final = 33  # the object was lost and cannot be made again by running its task
+EOBJECTFREED: Final = 34  # the object was freed by hand
+EREPLAY: Final = 35  # a generator that ran again yielded other items
 
 # code -> (name, name of the Python exception, meaning)
 CAUSES: Final[dict[int, tuple[str, str, str]]] = {
@@ -71,4 +74,7 @@ CAUSES: Final[dict[int, tuple[str, str, str]]] = {
     30: ("ENOMEM", "MemoryError", "out of memory"),
     31: ("EREFFREED", "ReferenceCountingAssertionError", "the object was already freed"),
     32: ("ETASKEXIT", "RayTaskError", "the task called sys.exit"),
+    33: ("EREBUILD", "ObjectReconstructionFailedError", "the object was lost and cannot be made again by running its task"),
+    34: ("EOBJECTFREED", "ObjectFreedError", "the object was freed by hand"),
+    35: ("EREPLAY", "StreamingGeneratorReplayInconsistentError", "a generator that ran again yielded other items"),
 }

@@ -27,7 +27,7 @@
     ├── ObjectLostError
     │   ├── ObjectFetchTimedOutError
     │   ├── ObjectFreedError
-    │   ├── ObjectReconstructionFailedError
+    │   ├── ObjectReconstructionFailedError lost, and its task cannot run again: ``reason``
     │   ├── OwnerDiedError                  the actor that put it is dead
     │   └── ReferenceCountingAssertionError (AssertionError)
     ├── RaySystemError                      raygo's own fault, or its engine is gone
@@ -483,9 +483,28 @@ class OwnerDiedError(ObjectLostError):
 
 
 class ObjectReconstructionFailedError(ObjectLostError):
-    """The object was lost, and running its task again did not bring it back."""
+    """The object was lost, and running its task again was not possible.
 
-    REASON_MESSAGES: dict[Any, str] = {}
+    Parameters
+    ----------
+    object_ref_hex : str
+        The object's id, hexadecimal.
+    reason : int, optional
+        Why, by Ray's numbers (``REASON_MESSAGES`` has them); None or 0 for what Ray does not know.
+    reason_message : str, optional
+        The engine's account: what the object was, how it was lost, what to do.
+    """
+
+    REASON_MESSAGES: dict[int, str] = {
+        12: "The task that made it has used up its retries.",
+        13: "What it takes to run its task again was dropped to save memory (RAY_max_lineage_bytes).",
+        27: "It was put, so no task can make it again.",
+        28: "The task that made it may not be retried (max_retries=0, or max_task_retries=0 of an actor).",
+        29: "It belongs to another process.",
+        30: "Its reference is not known.",
+        31: "The task that made it was cancelled.",
+        32: "Keeping lineage is turned off (RAY_max_lineage_bytes=0).",
+    }
     _WHY = "The object cannot be made again by running its task."
 
     def __init__(
