@@ -41,6 +41,30 @@ func TestRemoveLetsOthersPass(t *testing.T) {
 	}
 }
 
+func TestSetBack(t *testing.T) {
+	for _, ordered := range []bool{true, false} {
+		m := NewMailbox(10, ordered)
+		a1, a2, b1 := &Call{}, &Call{}, &Call{}
+		m.Add(a1, 1, true)
+		m.Add(a2, 1, true)
+		m.Add(b1, 2, true)
+		if m.Take() != a1 {
+			t.Fatal("the first goes first")
+		}
+		m.SetBack(a1) // an argument is gone
+		if m.Flying() != 0 || m.Len() != 3 {
+			t.Fatal(m.Flying(), m.Len())
+		}
+		if !ordered && m.Take() != a2 || m.Take() != b1 || m.Take() != nil {
+			t.Fatal("its caller's later calls wait if they have an order, others pass")
+		}
+		m.ArgsReady(a1)
+		if m.Take() != a1 || ordered && m.Take() != a2 || m.Take() != nil {
+			t.Fatal("it goes when its argument is there again")
+		}
+	}
+}
+
 func TestUnordered(t *testing.T) {
 	m := NewMailbox(10, false)
 	a1, a2, a3 := &Call{}, &Call{}, &Call{}
