@@ -276,7 +276,7 @@ static bool mon_has_work(rg_client *c) {
 
 void *rg_monitor_main(void *arg) {
   rg_client *c = arg;
-  uint32_t before = 0;
+  uint32_t before = 0, cuts = 0;
   int quiet = 0;
   while (!atomic_load(&c->closed)) {
     bool read_role = false;
@@ -287,6 +287,7 @@ void *rg_monitor_main(void *arg) {
 
     int timeout = 1;
     if (quiet >= 20) {
+      rg_chunk_idle(c);
       /* Park, then look again: what came before the store is seen here, what comes after it kicks.  Busy with the role not ours and unread means
        * a task began just now, which needs one more tick to count as long. */
       atomic_store_explicit(&c->mon_state, MON_PARKED, memory_order_seq_cst);
@@ -294,7 +295,7 @@ void *rg_monitor_main(void *arg) {
       pthread_mutex_lock(&c->mu);
       watch = !read_role && c->fd >= 0 && !c->reading && !c->pumped && (atomic_load(&c->busy) || c->async_waiting);
       pthread_mutex_unlock(&c->mu);
-      if (mon_has_work(c) || watch || atomic_load(&c->busy) != before) {
+      if (mon_has_work(c) || atomic_load(&c->has_chunk) || watch || atomic_load(&c->busy) != before) {
         atomic_store(&c->mon_state, MON_TICKING);
         quiet = 0;
       } else {
@@ -318,7 +319,9 @@ void *rg_monitor_main(void *arg) {
       rg_promote(c);
       pthread_mutex_unlock(&c->mu);
     }
-    if (mon_has_work(c)) active = true;
+    uint32_t cut = atomic_load_explicit(&c->ncuts, memory_order_relaxed);
+    if (mon_has_work(c) || cut != cuts) active = true;
+    cuts = cut;
     if (!atomic_load(&c->closed)) mon_flush(c);
     quiet = active || (atomic_load(&c->busy) && atomic_load(&c->busy) != before) ? 0 : quiet + 1;
   }
@@ -518,7 +521,8 @@ void rg_free_client(rg_client *c) {
   if (c->arena_rw) munmap(c->arena_rw, c->arena_size);
   forget_fd(&c->fd);
   forget_fd(&c->mon_fd);
-  free(c->populated);
+  rg_chunk_free(c);
+  free((void *)c->populated);
   free(c->bucket);
   free(c->out.p);
   free(c->in.p);

@@ -129,14 +129,14 @@ void rg_touch(rg_client *c, const uint8_t *p, size_t n) {
 #define MADV_POPULATE_WRITE 23
 #endif
   /* Faults one by one cost more than the copy.  Once per chunk: the engine gives freed space out again while it is warm. */
-  if (!c->populated || n < RG_CHUNK || !in_arena(c, p)) return;
+  if (!c->populated || n < RG_REGION || !in_arena(c, p)) return;
   size_t from = (size_t)(p - c->arena_rw);
-  for (size_t i = from / RG_CHUNK, end = (from + n + RG_CHUNK - 1) / RG_CHUNK; i < end;) {
+  for (size_t i = from / RG_REGION, end = (from + n + RG_REGION - 1) / RG_REGION; i < end;) {
     size_t j = i;
     while (j < end && !atomic_exchange_explicit(&c->populated[j], 1, memory_order_relaxed)) j++;
     if (j > i) {
-      size_t to = j * RG_CHUNK < c->arena_size ? j * RG_CHUNK : c->arena_size;
-      madvise(c->arena_rw + i * RG_CHUNK, to - i * RG_CHUNK, MADV_POPULATE_WRITE);
+      size_t to = j * RG_REGION < c->arena_size ? j * RG_REGION : c->arena_size;
+      madvise(c->arena_rw + i * RG_REGION, to - i * RG_REGION, MADV_POPULATE_WRITE);
     }
     i = j + 1;
   }

@@ -18,8 +18,9 @@ static size_t value_size(uint16_t kind, size_t len, uint32_t nrefs) {
   return sizeof(struct rg_value) + (size_t)nrefs * sizeof(struct rg_oid) + (kind == RG_V_ARENA ? 0 : RG_PAD8(len));
 }
 
-static size_t put_value(uint8_t *at, const struct rg_out *o) {
+static size_t put_value(rg_client *c, uint64_t task, uint8_t *at, const struct rg_out *o) {
   struct rg_value v = {o->index, o->kind, o->is_error, o->len, UINT64_MAX, o->nrefs, 0};
+  if (o->kind == RG_V_ARENA) v.offset = rg_chunk_sealed(c, (struct rg_oid){task, o->index, 0}, o->len);
   memcpy(at, &v, sizeof v);
   size_t n = sizeof v + put_oids(at + sizeof v, o->refs, o->nrefs);
   if (o->kind != RG_V_ARENA) {
@@ -93,7 +94,7 @@ int rg_put(rg_client *c, uint64_t task, const void *blob, size_t len, int is_err
   uint8_t *p = rg_frame_begin(c, RG_PUT, 0, task, n);
   int r = E_NOMEM;
   if (p) {
-    put_value(p, &o);
+    put_value(c, task, p, &o);
     r = rg_out_end(c, sizeof(struct rg_hdr) + RG_PAD8(n), true);
   }
   if (r) rg_slot_decref(c, s);
@@ -112,7 +113,7 @@ static int writable(rg_client *c) {
       r = E_NOMEM;
     } else {
       c->arena_rw = p;
-      c->populated = calloc(c->arena_size / RG_CHUNK + 2, sizeof *c->populated);
+      c->populated = calloc(c->arena_size / RG_REGION + 2, sizeof *c->populated);
     }
   }
   pthread_mutex_unlock(&c->mu);
@@ -128,14 +129,16 @@ int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns
                             "or give the store less (object_store_memory).", c->arena_size, strerror(errno)) < 0) *message = NULL;
     return r;
   }
-  rg_drain(c);   /* what was let go makes room first */
+  rg_drain_ahead(c);   /* what was let go makes room first */
   uint64_t offset = 0;
   uint32_t file = 0;
-  r = rg_create_space(c, oid, size, timeout_ns, check, arg, &offset, &file, message);
-  if (r) return r;
-  if (file) {
-    if ((r = rg_file_create(c, oid, file, offset, size, data))) rg_abort(c, oid);
-    return r;
+  if (!rg_chunk_cut(c, oid, size, &offset)) {
+    r = rg_create_space(c, oid, size, timeout_ns, check, arg, &offset, &file, message);
+    if (r) return r;
+    if (file) {
+      if ((r = rg_file_create(c, oid, file, offset, size, data))) rg_abort(c, oid);
+      return r;
+    }
   }
   if (offset > c->arena_size || size > c->arena_size - offset) return E_INTERNAL;
   *data = c->arena_rw + offset;
@@ -148,13 +151,13 @@ int rg_seal(rg_client *c, struct rg_oid oid, uint64_t len, int is_error, const s
   size_t n = value_size(RG_V_ARENA, len, nrefs);
   uint8_t *p = rg_frame_begin(c, RG_SEAL, 0, oid.task, n);
   if (!p) return E_NOMEM;
-  put_value(p, &o);
+  put_value(c, oid.task, p, &o);
   return rg_out_end(c, sizeof(struct rg_hdr) + n, true);
 }
 
 int rg_abort(rg_client *c, struct rg_oid oid) {
   rg_file_done(c, oid);
-  return rg_send(c, RG_ABORT, 0, oid.task, &oid, sizeof oid, NULL, 0);
+  return rg_chunk_abort(c, oid) ? 0 : rg_send(c, RG_ABORT, 0, oid.task, &oid, sizeof oid, NULL, 0);
 }
 
 /* ------------------------------------------------------------------------------------------------ running tasks */
@@ -255,7 +258,7 @@ int rg_result(rg_client *c, uint64_t task, uint32_t attempt, uint32_t status, ui
   if (!p) return E_NOMEM;
   memcpy(p, &r, sizeof r);
   p += sizeof r;
-  for (uint32_t i = 0; i < n; i++) p += put_value(p, &v[i]);
+  for (uint32_t i = 0; i < n; i++) p += put_value(c, task, p, &v[i]);
   return rg_out_end(c, sizeof(struct rg_hdr) + RG_PAD8(len), !more);
 }
 
@@ -265,7 +268,7 @@ int rg_item(rg_client *c, uint64_t task, const struct rg_out *v) {
   size_t len = value_size(v->kind, v->len, v->nrefs);
   uint8_t *p = rg_frame_begin(c, RG_ITEM, 0, task, len);
   if (!p) return E_NOMEM;
-  put_value(p, v);
+  put_value(c, task, p, v);
   /* The monitor sends it within a millisecond; a fast producer fills a write. */
   return rg_out_end(c, sizeof(struct rg_hdr) + RG_PAD8(len), false);
 }

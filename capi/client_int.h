@@ -77,7 +77,7 @@ struct rg_client {
   pthread_mutex_t wmu;            /* orders frames; taken inside mu never, and mu never inside it */
   struct rg_vec out;              /* wmu: frames not yet written */
   _Atomic size_t out_pending;
-  pthread_mutex_t rmu;            /* guards addrefs; innermost */
+  pthread_mutex_t rmu;            /* guards addrefs, deferred and chunks; innermost */
   struct rg_vec addrefs;
   _Atomic size_t naddrefs;        /* lowered only after the frame went out */
 
@@ -113,7 +113,18 @@ struct rg_client {
   uint64_t arena_size;
   struct rg_filemap *filemaps;    /* mu: objects being written outside the arena */
   _Atomic size_t nfilemaps;
-  _Atomic uint8_t *populated;     /* per RG_CHUNK of arena_rw: its pages were faulted in */
+  _Atomic uint8_t *populated;     /* per RG_REGION of arena_rw: its pages were faulted in */
+
+  _Atomic uint32_t generation;    /* of the engine's trimming, when populated was last right */
+
+  struct rg_range chunk, spare;   /* rmu: what is left of the piece that objects are cut from, and the next one */
+  uint64_t chunk_touched;         /* rmu: pages of chunk up to here were faulted in */
+  uint64_t chunk_size;            /* rmu: asked for last */
+  int64_t chunk_when, chunk_not_before;   /* rmu: when; and when not to, after a refusal */
+  bool chunk_asked;               /* rmu: the answer has not come */
+  struct rg_cut *cuts;            /* rmu: objects being written */
+  _Atomic bool has_chunk;
+  _Atomic uint32_t ncuts;
 
   pthread_t monitor;
   bool has_monitor;
@@ -125,7 +136,7 @@ struct rg_client {
   struct rg_vec deferred;         /* rmu: frames that dispatch wants sent, when it may not send itself */
 };
 
-#define RG_CHUNK (1u << 20)
+#define RG_REGION (1u << 20)
 
 int64_t rg_now(void);
 static inline bool rg_dead(rg_client *c) { return atomic_load_explicit(&rg_forked, memory_order_relaxed) || !atomic_load_explicit(&c->alive, memory_order_acquire); }
@@ -152,12 +163,23 @@ int rg_file_create(rg_client *c, struct rg_oid oid, uint32_t file, uint64_t offs
 void rg_file_done(rg_client *c, struct rg_oid oid);   /* it is written: its mapping goes */
 void rg_file_free_all(rg_client *c);
 
+/* client_chunk.c */
+bool rg_chunk_cut(rg_client *c, struct rg_oid oid, uint64_t size, uint64_t *offset);   /* false: ask for space */
+uint64_t rg_chunk_sealed(rg_client *c, struct rg_oid oid, uint64_t len);   /* where it was cut; UINT64_MAX: it was not */
+bool rg_chunk_abort(rg_client *c, struct rg_oid oid);
+void rg_chunk_came(rg_client *c, const struct rg_chunk *k);                /* mu */
+void rg_chunk_recalled(rg_client *c);                                      /* mu */
+void rg_chunk_idle(rg_client *c);
+void rg_chunk_free(rg_client *c);
+void rg_generation(rg_client *c, uint32_t generation);
+
 /* client_exec.c */
 void rg_task_drop(rg_client *c, rg_task *t);              /* mu held: rg_task_free */
 
 /* client_refs.c */
 rg_slot *rg_slot_find(rg_client *c, struct rg_oid oid);   /* mu */
 void rg_drain(rg_client *c);
+void rg_drain_ahead(rg_client *c);       /* the caller sends a frame next */
 void rg_release_counted(rg_client *c);   /* at the end: slots that nobody holds but their counter */
 rg_pin *rg_pin_new(rg_client *c, struct rg_oid oid, const struct rg_value *v);
 void rg_slot_ready(rg_client *c, rg_slot *s, const struct rg_value *v, const uint8_t *data);  /* mu */

@@ -106,6 +106,7 @@ static int on_object(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
 static void on_created(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
   struct rg_created k;
   memcpy(&k, p, sizeof k);
+  rg_generation(c, k.generation);
   struct rg_oid oid = {h->id, k.index, 0};
   struct rg_request *r = take_request(c, RG_CREATE, 0, oid);
   if (!r) {
@@ -243,6 +244,15 @@ static int dispatch_one(rg_client *c, const struct rg_hdr *h, const uint8_t *p) 
     if (h->len < sizeof(struct rg_created)) return E_CONNECTION;
     on_created(c, h, p);
     return 0;
+  case RG_CHUNK: {
+    struct rg_chunk k;
+    if (h->len < sizeof k) return E_CONNECTION;
+    memcpy(&k, p, sizeof k);
+    rg_generation(c, k.generation);
+    rg_chunk_came(c, &k);
+    return 0;
+  }
+  case RG_CHUNK_RECALL: rg_chunk_recalled(c); return 0;
   case RG_TEMPLATE_DEF:
     if (c->cb.template_def) CALLBACK(c, c->cb.template_def(c->cb.arg, h->id, p, h->len));
     return 0;

@@ -151,8 +151,8 @@ rg_pin *rg_pin_new(rg_client *c, struct rg_oid oid, const struct rg_value *v) {
   return p;
 }
 
-/* Sends RELEASE and UNPIN for all that was let go.  Many threads may do so at once. */
-void rg_drain(rg_client *c) {
+/* Sends RELEASE and UNPIN for all that was let go, or leaves them to the frame that follows.  Many threads may do so at once. */
+static void drain(rg_client *c, bool flush) {
   bool dead = rg_dead(c) || atomic_load(&c->closed);
   rg_pin *pins = atomic_exchange(&c->unpinned, NULL);
   rg_slot *slots = atomic_exchange(&c->released, NULL);
@@ -202,7 +202,7 @@ void rg_drain(rg_client *c) {
     uint8_t *p = rg_out_begin(c, v.n);
     if (p) {
       memcpy(p, v.p, v.n);
-      rg_out_end(c, v.n, true);
+      rg_out_end(c, v.n, flush);
     }
   }
   free(v.p);
@@ -213,6 +213,10 @@ void rg_drain(rg_client *c) {
   }
   for (; !dead && npins; npins--) rg_user_done(c);
 }
+
+void rg_drain(rg_client *c) { drain(c, true); }
+
+void rg_drain_ahead(rg_client *c) { drain(c, false); }
 
 void rg_refs_flush(rg_client *c) {
   if (rg_dead(c)) return;

@@ -49,6 +49,8 @@ enum rg_type {
   RG_CONSUMED = 21,        /* id: generator task.  payload: uint64_t count of items taken so far; UINT64_MAX: generator dropped */
   RG_GOODBYE = 22,         /* nothing follows: the process ends of its own will */
   RG_SITE = 23,            /* id: task number.  payload: rg_site: where in the program this process made its references */
+  RG_CHUNK_ASK = 24,       /* payload: uint64_t bytes: a piece of the arena to cut objects from.  answered by RG_CHUNK */
+  RG_CHUNK_BACK = 25,      /* payload: rg_range[]: of such pieces, what no object was made of */
   /* engine -> process */
   RG_WELCOME = 64,         /* first frame.  payload: msgpack map; on a socket the arena's descriptor rides on it unless inherited */
   RG_OBJECT = 65,          /* id: task number.  payload: rg_value */
@@ -61,7 +63,9 @@ enum rg_type {
   RG_RESUME = 72,          /* id: generator task.  payload: uint64_t items taken by the consumer; UINT64_MAX: stop producing */
   RG_LOG = 73,             /* payload: msgpack map: text for the driver's user */
   RG_EXIT = 74,            /* end this process when what it runs now has ended; flags: RG_F_FORCE: at once */
-  RG_WAIT_ERROR = 75       /* id: task number that sent RG_BLOCKED.  payload: rg_value RG_V_SYSERR: its wait cannot end */
+  RG_WAIT_ERROR = 75,      /* id: task number that sent RG_BLOCKED.  payload: rg_value RG_V_SYSERR: its wait cannot end */
+  RG_CHUNK = 76,           /* payload: rg_chunk */
+  RG_CHUNK_RECALL = 77     /* the store needs room: give unused parts of chunks back */
 };
 
 enum rg_flag {
@@ -76,7 +80,8 @@ enum rg_flag {
 
 enum rg_kind {             /* how a value is held */
   RG_V_INLINE = 1,         /* data follows */
-  RG_V_ARENA = 2,          /* at rg_value.offset in the arena, or in a file (rg_value.file); offset is ~0 where the frame grants no pin */
+  RG_V_ARENA = 2,          /* at rg_value.offset in the arena, or in a file (rg_value.file); offset is ~0 where the frame grants no pin.  From a
+                              process: where in a chunk it was written, a multiple of 4096; ~0: into the space that RG_CREATE made */
   RG_V_SYSERR = 3          /* data follows: msgpack map {code, message, …}: the engine's own error instead of a value */
 };
 
@@ -142,7 +147,11 @@ struct rg_created {        /* then, if status is not 0, message_len bytes padded
   uint64_t offset;
   uint32_t message_len;
   uint32_t file;           /* as in rg_value: where the object is to be written, if not in the arena */
+  uint32_t generation;     /* grows when free pages went back to the system: what a process had mapped before, it has to fault in again */
+  uint32_t zero;
 };
+struct rg_range { uint64_t offset, size; };
+struct rg_chunk { struct rg_range at; uint32_t generation, zero; };   /* at.size is 0 when space is scarce */
 
 /* A value's blob, in a frame or in the arena: header, then nbuf rg_bufent, then the body; buffers at 64-byte multiples from the start. */
 enum rg_blob_format {

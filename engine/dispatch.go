@@ -136,6 +136,18 @@ func (n *Node) frame(p *peer, h wire.Header, b []byte) error {
 			n.noteSite(p, h.ID, s)
 		}
 		return err
+	case wire.ChunkAsk:
+		size, err := wire.ParseUint64(b)
+		if err == nil {
+			n.lend(p, size)
+		}
+		return err
+	case wire.ChunkBack:
+		ranges, err := wire.ParseRanges(b)
+		for i := 0; i < len(ranges) && err == nil; i++ {
+			err = n.takeBack(p, ranges[i].Offset, ranges[i].Size)
+		}
+		return err
 	case wire.Goodbye:
 		n.dropPeer(p, nil)
 		return nil

@@ -31,10 +31,7 @@ func (g *generator) count() uint64 {
 func (n *Node) item(p *peer, num uint64, v wire.Value) error {
 	u := n.units[num]
 	if u == nil || u.task == nil || u.gen == nil || p.worker == nil || u.task.w != p.worker || v.Index < firstItem {
-		if v.Kind == wire.Arena {
-			n.abort(p, wire.OID{Task: num, Index: v.Index})
-		}
-		return nil
+		return n.unwanted(p, num, v)
 	}
 	val, err := n.take(p, num, v)
 	if err != nil {

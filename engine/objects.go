@@ -267,6 +267,14 @@ func (n *Node) take(p *peer, task uint64, v wire.Value) (value, error) {
 	switch v.Kind {
 	case wire.Arena:
 		oid := wire.OID{Task: task, Index: v.Index}
+		if v.Offset != wire.NoOffset {
+			e, err := n.carve(p, oid, v)
+			if err != nil {
+				return out, err
+			}
+			out.state, out.entry = inArena, e
+			break
+		}
 		e := p.created[oid]
 		if e == nil {
 			return out, errs.New(errs.EINVAL, "object %v is said to be in the arena, where no space was made for it", oid)

@@ -55,6 +55,7 @@ type peer struct {
 	asking    int                             // requests for space without an answer yet
 	asked     uint64                          // bytes of the latest
 	sites     *sites                          // nil: it records none
+	chunks    []*objectstore.Chunk            // space lent, see chunks.go
 	gone      bool
 	ended     atomic.Bool // gone, for threads that do not hold the strand
 	greeted   bool        // HELLO was answered
@@ -204,6 +205,7 @@ func (n *Node) dropPeer(p *peer, why error) {
 		delete(p.created, oid)
 		n.store.Delete(e)
 	}
+	n.dropChunks(p)
 	if w := p.worker; w != nil {
 		n.workerGone(w)
 	}

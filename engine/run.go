@@ -257,8 +257,8 @@ func (n *Node) discardResult(p *peer, num uint64, r *wire.ResultFrame) error {
 			return err
 		}
 		in = rest
-		if v.Kind == wire.Arena {
-			n.abort(p, wire.OID{Task: num, Index: v.Index})
+		if err := n.unwanted(p, num, v); err != nil {
+			return err
 		}
 	}
 	return nil

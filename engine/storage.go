@@ -52,7 +52,7 @@ func (n *Node) create(p *peer, num uint64, c wire.CreateFrame) error {
 				p.created = map[wire.OID]*objectstore.Entry{}
 			}
 			p.created[oid] = e
-			r.Offset, r.File = uint64(e.Offset()), fileOf(e)
+			r.Offset, r.File, r.Generation = uint64(e.Offset()), fileOf(e), n.store.Generation()
 		}
 		p.done(wire.AppendCreated(p.frame(), num, r))
 	}
@@ -77,6 +77,18 @@ func (n *Node) labelOf(p *peer, oid wire.OID) string {
 		return fmt.Sprintf("value %d of task %s", oid.Index, u.task.t.Name)
 	}
 	return fmt.Sprintf("an object put by the %s with pid %d", p.role, p.pid)
+}
+
+// unwanted gives up the space of a value that arrived and that nobody takes.
+func (n *Node) unwanted(p *peer, num uint64, v wire.Value) error {
+	switch {
+	case v.Kind != wire.Arena:
+	case v.Offset != wire.NoOffset:
+		return n.takeBack(p, v.Offset, v.Len)
+	default:
+		n.abort(p, wire.OID{Task: num, Index: v.Index})
+	}
+	return nil
 }
 
 func (n *Node) abort(p *peer, oid wire.OID) {

@@ -75,7 +75,11 @@ func (a *arena) alloc(size int64) (span, bool) {
 			return s, true
 		}
 	}
-	pages := pagesFor(size)
+	return a.allocPages(pagesFor(size))
+}
+
+// allocPages sets a run of pages aside.
+func (a *arena) allocPages(pages int64) (span, bool) {
 	e := a.takePages(pages)
 	if e == nil && a.dropEmptySlabs() {
 		e = a.takePages(pages)

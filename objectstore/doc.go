@@ -19,7 +19,8 @@
 // of its own do what takes time (one writes to disk, one reads from it, one populates and trims pages) and bring results back through
 // Env.Post.
 //
-// Layout of the code: arena.go decides on space and knows no memory; memory.go owns the memory file; disk.go owns the spill directories,
-// segment.go the files in them and compact.go their dead bytes; runner.go is a goroutine. store.go, pins.go, room.go (who gets space),
-// spill.go (what leaves and comes back) and files.go (what is mapped from disk) tie them together.
+// Layout of the code: arena.go decides on space and knows no memory; chunk.go lends pieces of it to processes that cut their objects from
+// them; memory.go owns the memory file; disk.go owns the spill directories, segment.go the files in them and compact.go their dead bytes;
+// runner.go is a goroutine. store.go, pins.go, room.go (who gets space), spill.go (what leaves and comes back) and files.go (what is
+// mapped from disk) tie them together.
 package objectstore

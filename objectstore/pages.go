@@ -91,6 +91,7 @@ func (s *Store) trim() {
 				s.arena.unreserve(e, extentWarm, s.now())
 				s.trimLater()
 			} else {
+				s.trims++
 				s.arena.unreserve(e, extentCold, 0)
 				s.trim()
 			}

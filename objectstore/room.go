@@ -138,6 +138,7 @@ func (s *Store) serve(i int) bool {
 
 // makeRoom sees to it that something is under way that may help the head of the queue, and tells whether it is so.
 func (s *Store) makeRoom() bool {
+	s.recallChunks()
 	const ahead = 256 << 20 // room made for those behind the head, so that the disk does not pause between them
 	want := s.queue[0].size
 	for _, r := range s.queue[1:] {

@@ -42,6 +42,8 @@ type Options struct {
 	// called by the goroutines that open and close them.
 	RegisterFD func(fd int, open bool)
 
+	Recall func() // unused space of chunks is needed: have it returned; nil: nobody is asked
+
 	PopulateAhead int64         // most bytes of fresh pages kept ready (256 MiB); negative: none
 	TrimAfter     time.Duration // free pages unused for so long go back to the system (10 s); negative: never
 	SmallPages    bool          // do not try for huge pages
@@ -89,6 +91,8 @@ type Store struct {
 	asked       int64 // bytes of the objects in the arena, without what their slots and pages have beyond
 	chunks      int
 	chunkUnused int64 // bytes of chunks that no object has
+	recalled    bool  // these were asked for
+	trims       uint32
 	highWater   int64
 	closed      bool
 }
@@ -166,6 +170,9 @@ func Open(opts Options) (*Store, error) {
 
 // File is the arena's memory file, for handing to other processes. It stays the store's.
 func (s *Store) File() *os.File { return s.mem.file }
+
+// Generation grows when free pages went back to the system, in all processes that had them mapped.
+func (s *Store) Generation() uint32 { return s.trims }
 
 // Capacity is the arena's size in bytes.
 func (s *Store) Capacity() int64 { return s.opts.Capacity }

@@ -163,6 +163,8 @@ func AppendCreated(b []byte, task uint64, c CreatedFrame) []byte {
 	b = le.AppendUint64(b, c.Offset)
 	b = le.AppendUint32(b, uint32(len(c.Message)))
 	b = le.AppendUint32(b, c.File)
+	b = le.AppendUint32(b, c.Generation)
+	b = le.AppendUint32(b, 0)
 	b = append(b, c.Message...)
 	return End(b, start)
 }
@@ -177,6 +179,25 @@ func AppendSite(b []byte, task uint64, s SiteFrame) []byte {
 	b = le.AppendUint32(b, 0)
 	b = append(b, s.Text...)
 	return End(b, start)
+}
+
+// AppendChunk appends a Chunk frame.
+func AppendChunk(b []byte, c ChunkFrame) []byte {
+	b = AppendHeader(b, Header{ChunkSize, Chunk, 0, 0})
+	b = le.AppendUint64(b, c.Offset)
+	b = le.AppendUint64(b, c.Size)
+	b = le.AppendUint32(b, c.Generation)
+	return le.AppendUint32(b, 0)
+}
+
+// AppendChunkBack appends a ChunkBack frame.
+func AppendChunkBack(b []byte, ranges ...Range) []byte {
+	b = AppendHeader(b, Header{uint32(len(ranges) * RangeSize), ChunkBack, 0, 0})
+	for _, r := range ranges {
+		b = le.AppendUint64(b, r.Offset)
+		b = le.AppendUint64(b, r.Size)
+	}
+	return b
 }
 
 // AppendOIDFrame appends a frame whose payload is a list of objects.

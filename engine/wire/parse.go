@@ -193,19 +193,20 @@ func ParseCreate(b []byte) (c CreateFrame, err error) {
 
 // CreatedFrame is the payload of Created.
 type CreatedFrame struct {
-	Index   uint32
-	Status  uint32
-	Offset  uint64
-	File    uint32 // as in Value
-	Message string
+	Index      uint32
+	Status     uint32
+	Offset     uint64
+	File       uint32 // as in Value
+	Generation uint32
+	Message    string
 }
 
 // ParseCreated reads the payload of Created.
 func ParseCreated(b []byte) (c CreatedFrame, err error) {
-	if len(b) < CreatedSize {
+	if len(b) < CreatedSize || le.Uint32(b[28:]) != 0 {
 		return c, malformed("a created of %d bytes", len(b))
 	}
-	c.Index, c.Status, c.Offset, c.File = le.Uint32(b), le.Uint32(b[4:]), le.Uint64(b[8:]), le.Uint32(b[20:])
+	c.Index, c.Status, c.Offset, c.File, c.Generation = le.Uint32(b), le.Uint32(b[4:]), le.Uint64(b[8:]), le.Uint32(b[20:]), le.Uint32(b[24:])
 	text, rest, err := takeBytes(b[CreatedSize:], uint64(le.Uint32(b[16:])))
 	if err != nil {
 		return c, err
@@ -238,4 +239,33 @@ func ParseSite(b []byte) (s SiteFrame, err error) {
 	}
 	s.Text = text
 	return s, nil
+}
+
+// Range is a run of bytes in the arena.
+type Range struct{ Offset, Size uint64 }
+
+// ParseRanges reads the payload of ChunkBack.
+func ParseRanges(b []byte) ([]Range, error) {
+	if len(b)%RangeSize != 0 {
+		return nil, malformed("%d bytes are no list of ranges", len(b))
+	}
+	out := make([]Range, len(b)/RangeSize)
+	for i := range out {
+		out[i] = Range{le.Uint64(b[i*RangeSize:]), le.Uint64(b[i*RangeSize+8:])}
+	}
+	return out, nil
+}
+
+// ChunkFrame is the payload of Chunk.
+type ChunkFrame struct {
+	Range
+	Generation uint32
+}
+
+// ParseChunk reads the payload of Chunk.
+func ParseChunk(b []byte) (c ChunkFrame, err error) {
+	if len(b) != ChunkSize || le.Uint32(b[20:]) != 0 {
+		return c, malformed("a chunk of %d bytes", len(b))
+	}
+	return ChunkFrame{Range{le.Uint64(b), le.Uint64(b[8:])}, le.Uint32(b[16:])}, nil
 }

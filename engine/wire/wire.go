@@ -15,7 +15,9 @@ const (
 	ExecSize    = 48
 	ResultSize  = 24
 	CreateSize  = 16
-	CreatedSize = 24
+	CreatedSize = 32
+	RangeSize   = 16
+	ChunkSize   = 24
 	SiteSize    = 16
 
 	MaxFrame  = 256 << 20 // bytes after the header
@@ -53,6 +55,8 @@ const (
 	Consumed  Type = 21
 	Goodbye   Type = 22
 	Site      Type = 23
+	ChunkAsk  Type = 24
+	ChunkBack Type = 25
 )
 
 // Frames from the engine to a process.
@@ -69,6 +73,8 @@ const (
 	Log         Type = 73
 	Exit        Type = 74
 	WaitError   Type = 75
+	Chunk       Type = 76
+	ChunkRecall Type = 77
 )
 
 // Flags of frames.

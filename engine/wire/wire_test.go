@@ -19,6 +19,7 @@ func TestNumbersAreThoseOfTheHeader(t *testing.T) {
 		"ABORT": uint64(Abort), "ADDREF": uint64(AddRef), "RELEASE": uint64(Release), "SUBSCRIBE": uint64(Subscribe), "PIN": uint64(Pin), "UNPIN": uint64(Unpin),
 		"CALL": uint64(Call), "CANCEL": uint64(Cancel), "KILL": uint64(Kill), "RESULT": uint64(Result), "ITEM": uint64(Item), "BLOCKED": uint64(Blocked),
 		"UNBLOCKED": uint64(Unblocked), "RETURN": uint64(Return), "CONSUMED": uint64(Consumed), "GOODBYE": uint64(Goodbye), "SITE": uint64(Site),
+		"CHUNK_ASK": uint64(ChunkAsk), "CHUNK_BACK": uint64(ChunkBack), "CHUNK": uint64(Chunk), "CHUNK_RECALL": uint64(ChunkRecall),
 		"WELCOME": uint64(Welcome), "OBJECT": uint64(Object), "CREATED": uint64(Created), "REPLY": uint64(Reply), "TEMPLATE_DEF": uint64(TemplateDef), "EXEC": uint64(Exec),
 		"CANCEL_EXEC": uint64(CancelExec), "RECALL": uint64(Recall), "RESUME": uint64(Resume), "LOG": uint64(Log), "EXIT": uint64(Exit), "WAIT_ERROR": uint64(WaitError),
 		"F_FORCE": uint64(FlagForce), "F_RECURSIVE": uint64(FlagRecursive), "F_NO_RESTART": uint64(FlagNoRestart), "F_ANY": uint64(FlagAny),
@@ -110,13 +111,30 @@ func TestResultRoundTrip(t *testing.T) {
 	}
 }
 
+func TestChunkRoundTrip(t *testing.T) {
+	h, payload := one(t, AppendChunk(nil, ChunkFrame{Range{4096, 1 << 22}, 9}))
+	if c, err := ParseChunk(payload); err != nil || h.Type != Chunk || c != (ChunkFrame{Range{4096, 1 << 22}, 9}) {
+		t.Fatal(c, err)
+	}
+	h, payload = one(t, AppendChunkBack(nil, Range{1, 2}, Range{3, 4}))
+	if r, err := ParseRanges(payload); err != nil || h.Type != ChunkBack || len(r) != 2 || r[1] != (Range{3, 4}) {
+		t.Fatal(r, err)
+	}
+	if _, err := ParseRanges(make([]byte, 24)); !errors.Is(err, ErrMalformed) {
+		t.Fatal(err)
+	}
+	if _, err := ParseChunk(make([]byte, 16)); !errors.Is(err, ErrMalformed) {
+		t.Fatal(err)
+	}
+}
+
 func TestCreateRoundTrip(t *testing.T) {
 	_, payload := one(t, AppendCreate(nil, 1, CreateFrame{3, 1 << 40}))
 	if c, err := ParseCreate(payload); err != nil || c.Size != 1<<40 || c.Index != 3 {
 		t.Fatal(c, err)
 	}
-	_, payload = one(t, AppendCreated(nil, 1, CreatedFrame{Index: 3, Status: 19, Offset: 64, File: 6, Message: "full"}))
-	if c, err := ParseCreated(payload); err != nil || c.Message != "full" || c.Status != 19 || c.Offset != 64 || c.File != 6 {
+	_, payload = one(t, AppendCreated(nil, 1, CreatedFrame{Index: 3, Status: 19, Offset: 64, File: 6, Generation: 7, Message: "full"}))
+	if c, err := ParseCreated(payload); err != nil || c.Message != "full" || c.Status != 19 || c.Offset != 64 || c.File != 6 || c.Generation != 7 {
 		t.Fatal(c, err)
 	}
 }
@@ -162,7 +180,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add(AppendSubmit(nil, 1, 0, SubmitFrame{Top: MakeOIDs(OID{1, 1}), Args: []byte("x")}))
 	f.Add(AppendResult(nil, 1, ResultFrame{}, Value{Index: 1, Kind: Inline, Data: []byte("abc")}))
 	f.Add(AppendExec(nil, 1, 0, &ExecFrame{NTop: 1, Top: AppendValue(AppendOID(nil, OID{5, 1}), Value{Kind: Arena, Len: 9})}))
-	f.Add(AppendCreated(nil, 1, CreatedFrame{1, 2, 3, 0, "m"}))
+	f.Add(AppendCreated(nil, 1, CreatedFrame{1, 2, 3, 0, 4, "m"}))
 	f.Add(AppendOIDFrame(nil, AddRef, 0, 0, OID{1, 1}, OID{2, 2}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for {
@@ -198,6 +216,8 @@ func FuzzFrame(f *testing.F) {
 			ParseValue(p)
 			ParseCreate(p)
 			ParseCreated(p)
+			ParseChunk(p)
+			ParseRanges(p)
 			ParseUint64(p)
 			ParseUint64s(p)
 			_, _, _, _ = ParseBlob(p)
