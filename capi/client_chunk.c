@@ -6,8 +6,8 @@
 
 #define CUT_PAGE 4096u
 #define CUT_MAX ((1u << 20) + (64u << 10))   /* larger objects ask: their copy takes longer than the answer */
-#define CHUNK_FIRST (4u << 20)
-#define CHUNK_MOST (16u << 20)
+#define CHUNK_FIRST (2u << 20)
+#define CHUNK_MOST (4u << 20)
 #define OFTEN 100000000                      /* ns: who asks again sooner gets more */
 
 struct rg_cut {                              /* an object that is being written */
