@@ -122,7 +122,7 @@ func TestWhatIsReadOrContainedStays(t *testing.T) {
 	if got := r.objectRows(); len(got) != 1 || got[0]["where"] != "writing" {
 		t.Error(got)
 	}
-	b = wire.AppendFrame(nil, wire.Seal, 0, read, wire.AppendValue(nil, wire.Value{Kind: wire.Arena, Len: 1 << 20}))
+	b = wire.AppendFrame(nil, wire.Seal, 0, read, wire.AppendValue(nil, wire.Value{Kind: wire.Arena, Len: 1 << 20, Offset: wire.NoOffset}))
 	b = wire.AppendOIDFrame(b, wire.Pin, 0, 0, wire.OID{Task: read})
 	b = wire.AppendSite(b, read, wire.SiteFrame{Count: 1, Text: []byte("a.py:f:1")})
 	if err := c.Input(b); err != nil {

@@ -48,7 +48,7 @@ func TestWorkersThatCannotBeForked(t *testing.T) {
 
 func TestAnswerThatMakesNoSense(t *testing.T) {
 	r := newRig(t, 1)
-	r.on("f", func(x *exec) { x.answer(wire.Value{Index: 1, Kind: wire.Arena, Len: 10}) }) // no space was made for it
+	r.on("f", func(x *exec) { x.answer(wire.Value{Index: 1, Kind: wire.Arena, Len: 10, Offset: wire.NoOffset}) }) // no space was made for it
 	if _, err := r.get(r.submit(r.function("f", "max_retries", 0), "")); !errors.Is(err, errs.EWORKERDIED) || !strings.Contains(err.Error(), "makes no sense") {
 		t.Error(err)
 	}

@@ -162,7 +162,7 @@ func (r *rig) fill(c *engine.Conn, num, size uint64, types ...wire.Type) {
 		t.Fatal(err)
 	}
 	eventually(t, "there is space", func() bool { return len(r.objectRows([]any{"where", "=", "writing"})) == 1 })
-	b := wire.AppendFrame(nil, wire.Seal, 0, num, wire.AppendValue(nil, wire.Value{Kind: wire.Arena, Len: size}))
+	b := wire.AppendFrame(nil, wire.Seal, 0, num, wire.AppendValue(nil, wire.Value{Kind: wire.Arena, Len: size, Offset: wire.NoOffset}))
 	for _, typ := range types {
 		b = wire.AppendOIDFrame(b, typ, 0, 0, wire.OID{Task: num})
 	}
