@@ -54,8 +54,8 @@ func (n *Node) carve(p *peer, oid wire.OID, v wire.Value) (*objectstore.Entry, e
 	return e, err
 }
 
-// takeBack is RG_CHUNK_BACK, and what becomes of an object in a chunk that nobody wants.
-func (n *Node) takeBack(p *peer, off, size uint64) error {
+// chunkBack is RG_CHUNK_BACK, and what becomes of an object in a chunk that nobody wants.
+func (n *Node) chunkBack(p *peer, off, size uint64) error {
 	c := p.chunkOf(off)
 	if c == nil || size > 1<<62 {
 		return errs.New(errs.EINVAL, "%d bytes at %d in the arena are given back, which are in none of the process's chunks", size, off)

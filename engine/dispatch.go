@@ -145,7 +145,7 @@ func (n *Node) frame(p *peer, h wire.Header, b []byte) error {
 	case wire.ChunkBack:
 		ranges, err := wire.ParseRanges(b)
 		for i := 0; i < len(ranges) && err == nil; i++ {
-			err = n.takeBack(p, ranges[i].Offset, ranges[i].Size)
+			err = n.chunkBack(p, ranges[i].Offset, ranges[i].Size)
 		}
 		return err
 	case wire.Goodbye:

@@ -84,7 +84,7 @@ func (n *Node) unwanted(p *peer, num uint64, v wire.Value) error {
 	switch {
 	case v.Kind != wire.Arena:
 	case v.Offset != wire.NoOffset:
-		return n.takeBack(p, v.Offset, v.Len)
+		return n.chunkBack(p, v.Offset, v.Len)
 	default:
 		n.abort(p, wire.OID{Task: num, Index: v.Index})
 	}
