@@ -77,13 +77,18 @@ func TestPanicLeavesNoReaderBehind(t *testing.T) {
 	}
 	defer c.Close()
 	go func() {
-		b := wire.AppendFrame(nil, wire.Hello, 0, 0, pack(map[string]any{"version": version.Version, "role": roleClient}))
-		for err := error(nil); err == nil; _, err = c.Write(b) {
-			b = wire.AppendFrame(b[:0], wire.Unpin, 0, 0, make([]byte, 32<<10))
+		_, err := c.Write(wire.AppendFrame(nil, wire.Hello, 0, 0, pack(map[string]any{"version": version.Version, "role": roleClient})))
+		unpins := wire.AppendFrame(nil, wire.Unpin, 0, 0, make([]byte, 32<<10))
+		for err == nil {
+			_, err = c.Write(unpins)
 		}
 	}()
 	for accepted := false; !accepted; {
-		n.call(func() { accepted = len(n.peers) > 0 })
+		n.call(func() {
+			for _, p := range n.peers {
+				accepted = p.greeted
+			}
+		})
 	}
 	panicked := make(chan struct{})
 	go n.strand.post(func() {
