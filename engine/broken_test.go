@@ -76,23 +76,20 @@ func TestPanicLeavesNoReaderBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	go func() {
-		_, err := c.Write(wire.AppendFrame(nil, wire.Hello, 0, 0, pack(map[string]any{"version": version.Version, "role": roleClient})))
-		unpins := wire.AppendFrame(nil, wire.Unpin, 0, 0, make([]byte, 32<<10))
-		for err == nil {
-			_, err = c.Write(unpins)
-		}
-	}()
-	for accepted := false; !accepted; {
+	if _, err := c.Write(wire.AppendFrame(nil, wire.Hello, 0, 0, pack(map[string]any{"version": version.Version, "role": roleClient}))); err != nil {
+		t.Fatal(err)
+	}
+	for greeted := false; !greeted; {
 		n.call(func() {
 			for _, p := range n.peers {
-				accepted = p.greeted
+				greeted = p.greeted
 			}
 		})
 	}
-	panicked := make(chan struct{})
+	held, panicked := make(chan struct{}), make(chan struct{})
 	go n.strand.post(func() {
 		defer close(panicked)
+		close(held)
 		for _, p := range n.peers {
 			for len(p.tokens) < readAhead {
 				time.Sleep(time.Millisecond)
@@ -100,6 +97,13 @@ func TestPanicLeavesNoReaderBehind(t *testing.T) {
 		}
 		panic("a fault made by a test")
 	})
+	<-held // before the reader has anything to do, which would have it run the step itself
+	go func() {
+		unpins := wire.AppendFrame(nil, wire.Unpin, 0, 0, make([]byte, 32<<10))
+		for err := error(nil); err == nil; {
+			_, err = c.Write(unpins)
+		}
+	}()
 	<-panicked
 	if err := n.Stop(2 * time.Second); err != nil {
 		t.Error(err)
