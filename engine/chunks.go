@@ -80,10 +80,25 @@ func (n *Node) recallChunks() {
 	}
 }
 
-func (n *Node) dropChunks(p *peer) {
-	chunks := p.chunks
-	p.chunks = nil
-	for _, c := range chunks {
-		c.Drop()
+// dropWritable gives the space back that a process was writing to. A connection may end before its process does, whose threads would then write into
+// what others are given, so a worker's is kept until that is dead.
+func (n *Node) dropWritable(p *peer) {
+	if len(p.created)+len(p.chunks) == 0 {
+		return
+	}
+	created, chunks := p.created, p.chunks
+	p.created, p.chunks = nil, nil
+	drop := func() {
+		for _, e := range created {
+			n.store.Delete(e)
+		}
+		for _, c := range chunks {
+			c.Drop()
+		}
+	}
+	if w := p.worker; w != nil && w.env != nil && !w.exited {
+		w.dropWritable = drop
+	} else {
+		drop()
 	}
 }

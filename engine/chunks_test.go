@@ -7,6 +7,8 @@ import (
 	"github.com/raygo/raygo/engine"
 	"github.com/raygo/raygo/engine/version"
 	"github.com/raygo/raygo/engine/wire"
+
+	"golang.org/x/sys/unix"
 )
 
 // cutter is a connection that cuts objects from chunks.
@@ -161,5 +163,37 @@ func TestPlacesInNoChunkEndTheConnection(t *testing.T) {
 			}
 			eventually(t, "its chunk is back", func() bool { return asInt(r.ask("store.stats", nil)["chunk_unused"]) == 0 })
 		})
+	}
+}
+
+func TestSpaceOfALostConnectionStaysUntilItsProcessIsDead(t *testing.T) {
+	r := newRig(t, 1)
+	stat := func(key string) int64 { return asInt(r.ask("store.stats", nil)[key]) }
+	writing := make(chan *fakeWorker)
+	r.on("writer", func(x *exec) {
+		x.w.out(wire.AppendFrame(nil, wire.ChunkAsk, 0, 0, wire.AppendUint64(nil, 1<<20)))
+		x.w.out(wire.AppendCreate(nil, x.id, wire.CreateFrame{Index: 1, Size: 2 << 20}))
+		<-x.w.spaces
+		writing <- x.w
+	})
+	ref := r.submit(r.function("writer", "max_retries", 0), "")
+	w := await(t, writing)
+	if stat("used") != 2<<20 || stat("chunk_unused") != 1<<20 {
+		t.Fatalf("%d bytes are used, and %d of chunks unused", stat("used"), stat("chunk_unused"))
+	}
+	w.once.Do(func() {}) // it lives on without its connection
+	lost := time.Now()
+	if err := unix.Shutdown(w.fd, unix.SHUT_RDWR); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the connection is lost", func() bool { return asInt(r.ask("node.stats", nil)["workers"]) == 0 })
+	// After 2 s the engine kills it, and takes it for dead.
+	if used, unused := stat("used"), stat("chunk_unused"); (used == 0 || unused == 0) && time.Since(lost) < 2*time.Second {
+		t.Errorf("%d bytes are kept, and %d of chunks, while the process may write there", used, unused)
+	}
+	w.handler.Exited(nil, w.pid, unix.WaitStatus(unix.SIGKILL))
+	r.get(ref)
+	if stat("used") != 0 || stat("chunk_unused") != 0 || stat("chunks") != 0 {
+		t.Errorf("%d bytes are used, and %d of chunks unused", stat("used"), stat("chunk_unused"))
 	}
 }

@@ -51,6 +51,10 @@ func (n *Node) awaitDeath(w *worker) {
 
 // deathKnown lets the last of the process's output arrive, then tells those who wait for the cause.
 func (n *Node) deathKnown(w *worker) {
+	if w.dropWritable != nil {
+		w.dropWritable()
+		w.dropWritable = nil
+	}
 	waiting := w.whenGone
 	w.whenGone = nil
 	template := w.template

@@ -54,7 +54,7 @@ type peer struct {
 	created   map[wire.OID]*objectstore.Entry // space given, not sealed
 	asking    int                             // requests for space without an answer yet
 	asked     uint64                          // bytes of the latest
-	sites     *sites                          // nil: it records none
+	sites     sites                           // nil: it records none
 	chunks    []*objectstore.Chunk            // space lent, see chunks.go
 	gone      bool
 	ended     atomic.Bool // gone, for threads that do not hold the strand
@@ -201,11 +201,7 @@ func (n *Node) dropPeer(p *peer, why error) {
 	}
 	n.dropPins(p)
 	n.dropReserved(p)
-	for oid, e := range p.created {
-		delete(p.created, oid)
-		n.store.Delete(e)
-	}
-	n.dropChunks(p)
+	n.dropWritable(p)
 	if w := p.worker; w != nil {
 		n.workerGone(w)
 	}

@@ -57,6 +57,8 @@ type worker struct {
 	status   unix.WaitStatus
 	shortage *shortage     // it was ended to save memory
 	whenGone []func(death) // waits for the cause of death
+
+	dropWritable func() // gives space back that it may still write to; nil: there is none
 }
 
 // giveTo puts a task to the end of those that a process was sent.
