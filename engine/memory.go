@@ -30,6 +30,7 @@ type memoryMonitor struct {
 	ended   time.Duration // when
 	told    time.Duration // when the user was told that there is nobody to end
 	kills   uint64
+	failed  int   // looks in a row that could not be had
 	oomSeen int64 // kills by the kernel that are accounted for
 }
 
@@ -81,10 +82,14 @@ func (n *Node) lookAtMemory() {
 			all, err = m.source.Processes()
 		}
 		n.strand.post(func() {
-			if err != nil {
-				n.logf("the memory monitor ends: %v", err) // and looking stays set
+			if err != nil { // perhaps for want of descriptors, which come back
+				if m.failed++; m.failed == 1 {
+					n.logf("the memory monitor sees nothing, and looks again every %v: %v", memoryLookMost, err)
+				}
+				n.after(memoryLookMost, n.lookAtMemory)
 				return
 			}
+			m.failed = 0
 			n.after(max(n.memoryLooked(u, all), time.Duration(len(all))*memoryPerProcess), n.lookAtMemory)
 		})
 	})

@@ -321,3 +321,23 @@ func TestMemoryIsAResource(t *testing.T) {
 		t.Errorf("%d ran at a time, and there is memory for 2", k)
 	}
 }
+
+func TestMemoryMonitorLooksAgainWhenItSawNothing(t *testing.T) {
+	m := newRAM(t)
+	r := newRig(t, 1, m.options())
+	blind := make(chan struct{})
+	r.on("greedy", func(x *exec) { <-blind; m.greedy(x, 50) })
+	if err := os.Remove(filepath.Join(m.root, "proc", "meminfo")); err != nil {
+		t.Fatal(err)
+	}
+	ref := r.submit(r.function("greedy", "max_retries", 0), "")
+	eventually(t, "a look has failed", func() bool {
+		text, err := os.ReadFile(filepath.Join(r.n.SessionDir(), "logs", "engine.log"))
+		return err == nil && strings.Contains(string(text), "the memory monitor sees nothing")
+	})
+	close(blind)
+	_, err := r.get(ref)
+	if e := sysError(t, err); e.Code != errs.EOUTOFMEMORY {
+		t.Errorf("%v", e)
+	}
+}
