@@ -2,15 +2,13 @@ package engine
 
 import (
 	"strings"
+	"unique"
 
 	"github.com/raygo/raygo/engine/wire"
 )
 
 // sites are the places in a program where its references were made. Only processes that record them send any.
-type sites struct {
-	of    map[wire.OID]string
-	texts map[string]string // each text once
-}
+type sites map[wire.OID]unique.Handle[string]
 
 // noSites is what Ray says where nothing is recorded.
 const noSites = "disabled"
@@ -18,34 +16,31 @@ const noSites = "disabled"
 // noteSite is RG_SITE.
 func (n *Node) noteSite(p *peer, num uint64, s wire.SiteFrame) {
 	if p.sites == nil {
-		p.sites = &sites{of: map[wire.OID]string{}, texts: map[string]string{}}
+		p.sites = sites{}
 	}
 	u := n.units[num]
 	if u == nil {
 		return // let go of already
 	}
-	text, known := p.sites.texts[string(s.Text)]
-	if !known {
-		text = strings.ToValidUTF8(string(s.Text), "?")
-		p.sites.texts[string(s.Text)] = text
-	}
+	text := unique.Make(strings.ToValidUTF8(string(s.Text), "?")) // many references come from one place
 	for i := range s.Count {
 		oid := wire.OID{Task: num, Index: s.Index + i}
-		if _, had := p.sites.of[oid]; had {
+		if _, had := p.sites[oid]; had {
 			continue // a further handle on what the process has already
 		}
 		if o := u.find(oid.Index); o != nil && o.HeldBy(p) {
-			p.sites.of[oid] = text
+			p.sites[oid] = text
 		}
 	}
 }
 
 // dropSite forgets a reference, but for what is still read: its bytes stay, and somebody may want to know why.
 func (p *peer) dropSite(oid wire.OID) {
-	if k := p.pins[oid]; k != nil {
-		k.site = p.sites.of[oid]
+	text, known := p.sites[oid]
+	if k := p.pins[oid]; k != nil && known {
+		k.site = text.Value()
 	}
-	delete(p.sites.of, oid)
+	delete(p.sites, oid)
 }
 
 // site says where a process made its reference.
@@ -56,5 +51,8 @@ func (p *peer) site(oid wire.OID) string {
 	if k := p.pins[oid]; k != nil && k.site != "" {
 		return k.site
 	}
-	return p.sites.of[oid]
+	if text, known := p.sites[oid]; known {
+		return text.Value()
+	}
+	return ""
 }
