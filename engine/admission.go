@@ -194,6 +194,7 @@ func (n *Node) fetchNow(f fetch) {
 			switch {
 			case isLoss(err):
 				n.lost(o, e, err) // fetchedOne sees that it is not there
+			case err != nil && !f.current(): // another attempt finds out for itself
 			case err != nil:
 				code, text := storeError(err)
 				t.stop = &sysError{Code: code, Message: fmt.Sprintf("%s cannot run: its argument %s cannot be brought back: %s", n.describe(t), n.objectHex(o.oid()), text)}

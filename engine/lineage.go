@@ -79,6 +79,7 @@ func (k *lineages) remove(l *lineage) {
 func (n *Node) keepLineage(t *taskState) {
 	l := &lineage{t: t}
 	t.u.lineage = l
+	t.lastWorker = nil // it may be long dead
 	switch {
 	case t.stop != nil:
 		l.why = taskCancelled
