@@ -184,7 +184,7 @@ void rg_chunk_recalled(rg_client *c) {
 
 void rg_chunk_idle(rg_client *c) {
   struct rg_range r[2];
-  size_t n = atomic_load(&c->has_chunk) && !rg_dead(c) ? take_unused(c, r) : 0;
+  size_t n = atomic_load(&c->has_chunk) ? take_unused(c, r) : 0;
   if (n) rg_send(c, RG_CHUNK_BACK, 0, 0, r, n * sizeof *r, NULL, 0);
 }
 

@@ -136,7 +136,12 @@ int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns
     r = rg_create_space(c, oid, size, timeout_ns, check, arg, &offset, &file, message);
     if (r) return r;
     if (file) {
-      if ((r = rg_file_create(c, oid, file, offset, size, data))) rg_abort(c, oid);
+      if ((r = rg_file_create(c, oid, file, offset, size, data))) {
+        int why = errno;
+        rg_abort(c, oid);
+        if (message && asprintf(message, "The %" PRIu64 " bytes of the object, which is to lie in a file on disk, cannot be mapped for writing: %s. Raise the limits on this "
+                                "process's address space (ulimit -v) and its mappings (vm.max_map_count), or make the object smaller.", size, strerror(why)) < 0) *message = NULL;
+      }
       return r;
     }
   }
