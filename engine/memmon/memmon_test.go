@@ -137,8 +137,9 @@ func TestNestedGroupsOfVersion2(t *testing.T) {
 	if u, err = s.Read(); err != nil || !u.Over() {
 		t.Errorf("%+v, %v", u, err)
 	}
-	if k := s.OOMKills(); k != 3 {
-		t.Errorf("%d kills, want 3", k)
+	m.write("proc/vmstat", "pgfault 8\noom_kill 5\n")
+	if k := s.OOMKills(); k != 1 {
+		t.Errorf("%d kills, want that of the task's own group", k)
 	}
 }
 
@@ -157,8 +158,16 @@ func TestVersion1InAContainer(t *testing.T) {
 	if err != nil || u.Used != 2*gib-gib/4 || u.Limit != 2*gib || u.Where != "control group /" {
 		t.Errorf("%+v, %v", u, err)
 	}
-	if k := s.OOMKills(); k != 2 {
-		t.Errorf("%d kills, want 2", k)
+	if k := s.OOMKills(); k != -1 {
+		t.Errorf("%d kills, though neither the group nor the machine counts them", k)
+	}
+	m.write("proc/vmstat", "oom_kill 5\n")
+	if k := s.OOMKills(); k != 5 {
+		t.Errorf("%d kills, want the machine's, as the group counts none", k)
+	}
+	m.write("sys/fs/cgroup/mem ory/inner/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+	if k := m.open(ray).OOMKills(); k != 1 {
+		t.Errorf("%d kills, want those of its own group, which has no limit", k)
 	}
 }
 

@@ -45,7 +45,6 @@ type group struct {
 	usage string // file names: they differ between versions 1 and 2
 	limit int64
 	cache [2]string // lines of memory.stat
-	kills [2]string // a file and the line in it that counts the kernel's kills
 }
 
 // Source reads the kernel's files. It keeps nothing of what it read, so it may be used from anywhere.
@@ -54,6 +53,7 @@ type Source struct {
 	settings Settings
 	total    int64
 	groups   []group
+	kills    string // the file that counts the kernel's kills
 }
 
 // Open finds out which limits the process is under. root is "" but in tests, which have their own /proc and /sys in a folder.
@@ -64,6 +64,7 @@ func Open(root string, settings Settings) (*Source, error) {
 		return nil, err
 	}
 	s.total = info.total
+	s.kills = root + "/proc/vmstat"
 	for _, m := range s.mounts() {
 		s.addGroups(m)
 	}
@@ -255,15 +256,22 @@ func unescape(s string) string {
 
 // addGroups notes the process's group and those it stands in, as far as they limit memory.
 func (s *Source) addGroups(m mount) {
+	events := "memory.oom_control"
+	if m.v2 {
+		events = "memory.events"
+	}
+	if own := filepath.Join(s.root, m.dir, filepath.Clean("/"+m.path), events); kills(own) >= 0 {
+		s.kills = own
+	}
 	for path := filepath.Clean("/" + m.path); ; path = filepath.Dir(path) {
 		g := group{dir: filepath.Join(s.root, m.dir, path), name: path}
 		var limits []string
 		if m.v2 {
 			g.usage, limits = "memory.current", []string{"memory.max", "memory.high"}
-			g.cache, g.kills = [2]string{"inactive_file", "active_file"}, [2]string{"memory.events", "oom_kill"}
+			g.cache = [2]string{"inactive_file", "active_file"}
 		} else {
 			g.usage, limits = "memory.usage_in_bytes", []string{"memory.limit_in_bytes"}
-			g.cache, g.kills = [2]string{"total_inactive_file", "total_active_file"}, [2]string{"memory.oom_control", "oom_kill"}
+			g.cache = [2]string{"total_inactive_file", "total_active_file"}
 		}
 		g.limit = s.total
 		for _, file := range limits {
@@ -280,16 +288,15 @@ func (s *Source) addGroups(m mount) {
 	}
 }
 
-// OOMKills counts the processes that the kernel has killed for want of memory, in the groups that limit it and on the machine; -1: it does not say.
-func (s *Source) OOMKills() int64 {
-	count := int64(-1)
-	for _, g := range s.groups {
-		if b, err := os.ReadFile(g.dir + "/" + g.kills[0]); err == nil {
-			count = max(count, line(b, g.kills[1]))
-		}
+// OOMKills counts the processes that the kernel has killed for want of memory; -1: it does not say. Whatever limit they met, those of the process's
+// own group are counted there, and its workers are in it. What befell others must not be taken for a worker's end, so the machine is asked only
+// where groups do not count.
+func (s *Source) OOMKills() int64 { return kills(s.kills) }
+
+func kills(path string) int64 {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return -1
 	}
-	if b, err := os.ReadFile(s.root + "/proc/vmstat"); err == nil {
-		count = max(count, line(b, "oom_kill"))
-	}
-	return count
+	return line(b, "oom_kill")
 }
