@@ -87,9 +87,10 @@ static int on_object(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
   if (pinned) {
     struct rg_request *r = take_request(c, RG_PIN, 0, oid);
     rg_pin *pin = rg_pin_new(c, oid, &v);
+    if (!pin) rg_defer(c, RG_UNPIN, 0, 0, &oid, sizeof oid);   /* the engine counts one all the same */
     if (r) {
       *r->pin = pin;
-      r->status = pin ? 0 : E_INTERNAL;
+      r->status = pin ? 0 : v.file ? E_NOMEM : E_INTERNAL;
       fulfilled(r);
     } else if (pin) {
       rg_pin_decref(pin);   /* whoever asked gave up */

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -216,3 +217,29 @@ def test_arguments_of_queued_tasks_come_back_before_a_process_is_free(tmp_path):
         with open(tmp_path / "pipe", "w") as pipe:
             pipe.write("done")
         assert raygo.get([first, second], timeout=30) == ["done", [0.0, 1.0]]
+
+
+def test_a_reader_without_descriptors_is_told_and_keeps_no_pin():
+    """A value that is larger than the store is mapped from its file, which takes a descriptor for a moment."""
+
+    @raygo.remote
+    def read(refs):
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            raygo.get(refs[0])
+            text = "no error"
+        except MemoryError as error:
+            text = str(error)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        return text, float(raygo.get(refs[0]).sum())
+
+    with session():
+        big = raygo.put(array(1, 40 * MB))
+        text, total = raygo.get(read.remote([big]))
+        assert "ulimit -n" in text
+        assert total == 40 * MB / 8
+        assert stats()["files"] >= 40 * MB
+        del big
+        eventually(lambda: stats()["files"] == 0)

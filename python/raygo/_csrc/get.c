@@ -105,7 +105,8 @@ static int pin_all(struct batch *b, int64_t deadline, rg_pin ***pins) {
     PyEval_RestoreThread(b->ts);
   }
   if (r) {
-    rb_raise(r, NULL);
+    rb_raise(r, r != RAYGO_ENOMEM ? NULL : "A value cannot be mapped from its file on disk, where it lies because the object store has no room for it. Raise the limits on this "
+                                           "process's open files (ulimit -n), address space (ulimit -v) and mappings (vm.max_map_count), or let go of other values.");
     free(all);
   } else {
     for (size_t i = 0, j = 0; i < b->n && j < k; i++)
