@@ -195,7 +195,6 @@ FIGURES = (
     ("objects", "objects in all"),
     ("arena_objects", "objects in the arena or on disk"),
     ("inline_bytes", "small objects, outside the arena"),
-    ("lineage_bytes", "kept for rebuilding lost objects"),
     ("spilled", "only on disk"),
     ("files", "of these in files of their own, which found no room in the arena"),
     ("clean", "in the arena with a copy on disk"),
