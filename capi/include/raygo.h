@@ -263,6 +263,76 @@ raygo_status raygo_release(const raygo_object *objects, size_t n, raygo_error *e
 raygo_status raygo_object_id(raygo_object object, uint8_t id[28], raygo_error *err);
 raygo_status raygo_object_from_id(raygo_runtime rt, const uint8_t id[28], raygo_object *out, raygo_error *err);
 
+/* ================================================================================================ Arrow */
+
+/* The structs of the Arrow C data and stream interfaces, as https://arrow.apache.org/docs/format/CDataInterface.html has them. */
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+
+#define ARROW_FLAG_DICTIONARY_ORDERED 1
+#define ARROW_FLAG_NULLABLE 2
+#define ARROW_FLAG_MAP_KEYS_SORTED 4
+
+struct ArrowSchema {
+  const char *format;
+  const char *name;
+  const char *metadata;
+  int64_t flags;
+  int64_t n_children;
+  struct ArrowSchema **children;
+  struct ArrowSchema *dictionary;
+  void (*release)(struct ArrowSchema *);
+  void *private_data;
+};
+
+struct ArrowArray {
+  int64_t length;
+  int64_t null_count;
+  int64_t offset;
+  int64_t n_buffers;
+  int64_t n_children;
+  const void **buffers;
+  struct ArrowArray **children;
+  struct ArrowArray *dictionary;
+  void (*release)(struct ArrowArray *);
+  void *private_data;
+};
+
+#endif
+#ifndef ARROW_C_STREAM_INTERFACE
+#define ARROW_C_STREAM_INTERFACE
+
+struct ArrowArrayStream {
+  int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
+  int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
+  const char *(*get_last_error)(struct ArrowArrayStream *);
+  void (*release)(struct ArrowArrayStream *);
+  void *private_data;
+};
+
+#endif
+
+/* Waits for Arrow data (of Python: a pyarrow.Table, RecordBatch, Array or ChunkedArray, or a pandas frame of Arrow columns) and gives its
+ * batches.  They are not copied, but for values so small that they came in a message: the arrays stand in shared memory, read-only, and keep it
+ * until the stream and the last of them are released, also after raygo_shutdown.  Buffers begin at multiples of 64, as raygo writes them.  Streams are
+ * for one thread at a time; arrays may be released on any.  EINVAL: it is no Arrow data.  Other errors as raygo_get. */
+raygo_status raygo_get_arrow_stream(raygo_runtime rt, raygo_object object, int64_t timeout_ns, raygo_token token, struct ArrowArrayStream *out,
+                                    raygo_error *err);
+
+/* The same of a buffer of format RAYGO_ARROW, as raygo_get, raygo_call and raygo_task_arg give them.  The buffer is the stream's from then on
+ * and zeroed here.  Lengths and places are checked against the bytes that there are; offsets between an array's first and last and a dictionary's
+ * indices are believed.  EINVAL: it is no Arrow data (the buffer stays the caller's), or the stream is not whole, compressed or big-endian. */
+raygo_status raygo_arrow_stream(raygo_buf *buf, struct ArrowArrayStream *out, raygo_error *err);
+
+/* Stores what a stream of struct arrays gives, in one copy and for slices their rows only; Python gets a pyarrow.Table.  The stream is
+ * read to its end and released, also on failure.  EINVAL: it failed, with its own words; or it has what a stream cannot: rows that are missing as a
+ * whole, slices of run-end encoded arrays.  Other errors as raygo_put. */
+raygo_status raygo_put_arrow_stream(raygo_runtime rt, struct ArrowArrayStream *in, int64_t timeout_ns, raygo_token token, raygo_object *out,
+                                    raygo_error *err);
+
+/* The same into a buffer of format RAYGO_ARROW, which raygo_task_reply takes. */
+raygo_status raygo_arrow_bytes(struct ArrowArrayStream *in, raygo_buf *out, raygo_error *err);
+
 /* ================================================================================================ templates */
 
 enum raygo_template_kind {

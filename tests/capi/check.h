@@ -70,5 +70,6 @@ void test_serve(raygo_runtime rt);
 void test_waits(raygo_runtime rt);
 void test_python(raygo_runtime rt);
 void test_tensor(raygo_runtime rt);
+void test_arrow(raygo_runtime rt);
 void test_life(void);
 #endif

@@ -65,6 +65,8 @@ int main(int argc, char **argv) {
   puts("waits");
   test_tensor(rt);
   puts("tensors");
+  test_arrow(rt);
+  puts("arrow");
   if (python) {
     test_python(rt);
     puts("python");

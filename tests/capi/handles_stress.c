@@ -6,17 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine.h"
-#include "raygo.h"
-
-const char *raygo_version(void) { return "0"; }
-int32_t raygo_engine_start(const void *o, size_t n, raygo_fd_fn f, uint64_t *e, char **m) { return (void)o, (void)n, (void)f, (void)e, (void)m,
-                                                                                           RAYGO_EINTERNAL; }
-int32_t raygo_engine_attach(uint64_t e, raygo_deliver_fn d, void *x, const void *h, size_t n, uint64_t *c, char **m) {
-  return (void)e, (void)d, (void)x, (void)h, (void)n, (void)c, (void)m, RAYGO_EINTERNAL;
-}
-int32_t raygo_engine_input(uint64_t c, const void *f, size_t n) { return (void)c, (void)f, (void)n, RAYGO_EINTERNAL; }
-int32_t raygo_engine_stop(uint64_t e, int64_t t, char **m) { return (void)e, (void)t, (void)m, RAYGO_EINTERNAL; }
+#include "no_engine.h"
 
 enum { THREADS = 4, SHARED = 64, ROUNDS = 5000 };
 static _Atomic uint64_t shared[SHARED];       /* handles that every thread fires and replaces */
