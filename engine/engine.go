@@ -44,14 +44,12 @@ type Node struct {
 
 	units    map[uint64]*unit
 	refs     *ownership.Table[*peer, *object]
-	ready    []*taskState // whose last argument has just come
-	readying bool
-	children int // tasks that tasks have started and that have not ended
+	ready    worklist[*taskState] // whose last argument has just come
+	children int                  // tasks that tasks have started and that have not ended
 
-	kept       lineages
-	losses     map[*object]loss // of the objects that are missing
-	toRebuild  []*unit          // with missing objects
-	rebuilding bool
+	kept      lineages
+	losses    map[*object]loss // of the objects that are missing
+	toRebuild worklist[*unit]  // with missing objects
 
 	fetches    []fetch // sent tasks whose arguments are to be brought back from disk, one after another
 	fetchBusy  bool    // the store is at it for one

@@ -42,8 +42,7 @@ type lineages struct {
 	bytes       int64
 	tasks       int
 	asleep      map[*object][]*object // what dormant objects contained that kept their bytes
-	unwanted    []*object             // that a lineage gave up; to be let go
-	unwanting   bool
+	unwanted    worklist[*object]     // that a lineage gave up; to be let go
 }
 
 func (k *lineages) add(l *lineage) {
@@ -145,33 +144,24 @@ func (n *Node) maybeDropLineage(u *unit) {
 	}
 }
 
-// unwant lets go of objects that a lineage wanted; in a loop, for chains may be long.
-func (n *Node) unwant(objects []*object) {
-	k := &n.kept
-	k.unwanted = append(k.unwanted, objects...)
-	if k.unwanting {
-		return
-	}
-	k.unwanting = true
-	for len(k.unwanted) > 0 {
-		o := k.unwanted[len(k.unwanted)-1]
-		k.unwanted = k.unwanted[:len(k.unwanted)-1]
-		u := o.u
-		o.wanted--
-		u.wanted--
-		if o.wanted == 0 && o.state == dormant {
-			k.unwanted = append(k.unwanted, k.asleep[o]...)
-			delete(k.asleep, o)
-			o.state, o.data = absent, nil
-			if o != &u.first {
-				delete(u.more, o.index)
-			}
+// unwant lets go of objects that a lineage wanted.
+func (n *Node) unwant(objects []*object) { n.kept.unwanted.add(n.unwantOne, objects...) }
+
+func (n *Node) unwantOne(o *object) {
+	k, u := &n.kept, o.u
+	o.wanted--
+	u.wanted--
+	if o.wanted == 0 && o.state == dormant {
+		contents := k.asleep[o]
+		delete(k.asleep, o)
+		o.state, o.data = absent, nil
+		if o != &u.first {
+			delete(u.more, o.index)
 		}
-		n.maybeDropLineage(u)
-		n.maybeFree(o)
+		n.unwant(contents)
 	}
-	k.unwanted = nil
-	k.unwanting = false
+	n.maybeDropLineage(u)
+	n.maybeFree(o)
 }
 
 // lull is called by free for an object that a kept lineage wants.

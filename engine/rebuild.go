@@ -77,16 +77,9 @@ func (n *Node) lost(o *object, e *objectstore.Entry, err error) {
 	}
 }
 
-// rebuild has the task of a unit run again in which objects are missing. One run makes all of them; in a loop, for its arguments may be missing too.
+// rebuild has the task of a unit run again in which objects are missing. One run makes all of them. Its arguments may be missing too.
 func (n *Node) rebuild(u *unit) {
-	n.toRebuild = append(n.toRebuild, u)
-	if n.rebuilding {
-		return
-	}
-	n.rebuilding = true
-	for len(n.toRebuild) > 0 {
-		u := n.toRebuild[len(n.toRebuild)-1]
-		n.toRebuild = n.toRebuild[:len(n.toRebuild)-1]
+	n.toRebuild.add(func(u *unit) {
 		// A task that runs already gives its values when it ends; finish looks at what is still missing then.
 		if u.task == nil && len(u.missing()) > 0 && !n.runAgain(u) {
 			for _, o := range u.missing() {
@@ -94,9 +87,7 @@ func (n *Node) rebuild(u *unit) {
 			}
 			n.maybeDropLineage(u)
 		}
-	}
-	n.toRebuild = nil
-	n.rebuilding = false
+	}, u)
 }
 
 // missing are the objects of a unit that had a value and wait for it again, in their order.

@@ -168,20 +168,11 @@ func (n *Node) argReady(t *taskState) {
 	if t.waiting > 0 || t.u.task != t || t.state != task.WaitingForArgs {
 		return
 	}
-	// In a loop: an error may run down a long chain of tasks.
-	n.ready = append(n.ready, t)
-	if n.readying {
-		return
-	}
-	n.readying = true
-	for len(n.ready) > 0 {
-		t := n.ready[len(n.ready)-1]
-		n.ready = n.ready[:len(n.ready)-1]
+	n.ready.add(func(t *taskState) {
 		if t.u.task == t && t.state == task.WaitingForArgs {
 			n.argsReady(t)
 		}
-	}
-	n.readying = false
+	}, t)
 }
 
 // argsReady puts a task whose arguments are all there into its queue, or ends it when one of them is an error.
