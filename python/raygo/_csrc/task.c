@@ -29,10 +29,8 @@ int rb_send_ser(rg_task *t, uint32_t status, struct rb_ser *sers, uint32_t n, bo
     else r = rb_ser_to_arena(ses, s, (struct rg_oid){t->id, index, 0});
     bytes += inl ? s->size : 64;
   }
-  if (r) {   /* what stands in the arena already is given back; the error takes its place */
-    for (uint32_t i = 0; i + 1 < done; i++)
-      if (out[i].kind == RG_V_ARENA) rg_abort(ses->c, (struct rg_oid){t->id, 1 + i, 0});
-  } else {
+  uint32_t stored = r && done ? done - 1 : done;
+  if (!r) {
     uint64_t took = started ? (uint64_t)(rb_now() - started) : 0;
     int code;
     RB_SENDING(bytes, code = rg_result(ses->c, t->id, t->x.attempt, status, took, out, n, more));
@@ -42,6 +40,8 @@ int rb_send_ser(rg_task *t, uint32_t status, struct rb_ser *sers, uint32_t n, bo
     }
     /* Anything else: the engine is gone, and with it whoever wanted the answer. */
   }
+  for (uint32_t i = 0; r && i < stored; i++)   /* an error takes the place of what stands in the arena already */
+    if (out[i].kind == RG_V_ARENA) rg_abort(ses->c, (struct rg_oid){t->id, 1 + i, 0});
   for (uint32_t i = 0; heap && i < n; i++) free(heap[i]);
   if (heap != few_heap) free(heap);
   if (out != few) free(out);
