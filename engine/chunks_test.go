@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/raygo/raygo/engine"
-	"github.com/raygo/raygo/engine/version"
 	"github.com/raygo/raygo/engine/wire"
 
 	"golang.org/x/sys/unix"
@@ -22,37 +21,24 @@ type cutter struct {
 
 func newCutter(t *testing.T, n *engine.Node) *cutter {
 	c := &cutter{t: t, chunks: make(chan wire.ChunkFrame, 16), recall: make(chan struct{}, 16), places: make(chan wire.Value, 16)}
-	conn, err := n.Attach(pack(map[string]any{"version": version.Version, "role": "driver"}), func(b []byte) {
-		for len(b) > 0 {
-			h, payload, rest, err := wire.Next(b)
+	c.conn = listen(t, n, map[string]any{}, func(typ wire.Type, payload []byte) {
+		switch typ {
+		case wire.Chunk:
+			k, err := wire.ParseChunk(payload)
 			if err != nil {
 				t.Error(err)
-				return
 			}
-			b = rest
-			switch h.Type {
-			case wire.Chunk:
-				k, err := wire.ParseChunk(payload)
-				if err != nil {
-					t.Error(err)
-				}
-				c.chunks <- k
-			case wire.ChunkRecall:
-				c.recall <- struct{}{}
-			case wire.Object:
-				v, err := wire.ParseValue(append([]byte(nil), payload...))
-				if err != nil {
-					t.Error(err)
-				}
-				c.places <- v
+			c.chunks <- k
+		case wire.ChunkRecall:
+			c.recall <- struct{}{}
+		case wire.Object:
+			v, err := wire.ParseValue(append([]byte(nil), payload...))
+			if err != nil {
+				t.Error(err)
 			}
+			c.places <- v
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.conn = conn
-	t.Cleanup(conn.Detach)
 	return c
 }
 

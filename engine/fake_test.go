@@ -389,6 +389,28 @@ func newRig(t testing.TB, cpus float64, change ...func(*engine.Options)) *rig {
 	return r
 }
 
+// listen connects a driver that speaks the protocol itself.
+func listen(t *testing.T, n *engine.Node, hello map[string]any, frame func(typ wire.Type, payload []byte)) *engine.Conn {
+	t.Helper()
+	hello["version"], hello["role"] = version.Version, "driver"
+	c, err := n.Attach(pack(hello), func(b []byte) {
+		for len(b) > 0 {
+			h, payload, rest, err := wire.Next(b)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			b = rest
+			frame(h.Type, payload)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Detach)
+	return c
+}
+
 func (r *rig) driver(h client.Hello) *client.Client {
 	r.t.Helper()
 	c, err := client.Embed(attach(r.n), h)

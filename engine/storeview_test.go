@@ -11,7 +11,6 @@ import (
 
 	"github.com/raygo/raygo/engine"
 	"github.com/raygo/raygo/engine/errs"
-	"github.com/raygo/raygo/engine/version"
 	"github.com/raygo/raygo/engine/wire"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -129,29 +128,15 @@ func TestMetricsAreRaysAndWellFormed(t *testing.T) {
 func logs(t *testing.T, n *engine.Node) (<-chan string, *engine.Conn) {
 	t.Helper()
 	told := make(chan string, 100)
-	hello := pack(map[string]any{"version": version.Version, "role": "driver", "log_to_driver": true})
-	c, err := n.Attach(hello, func(b []byte) {
-		for len(b) > 0 {
-			h, payload, rest, err := wire.Next(b)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			b = rest
-			var m struct {
-				Kind string `msgpack:"kind"`
-				Text string `msgpack:"text"`
-			}
-			if h.Type == wire.Log && msgpack.Unmarshal(payload, &m) == nil && m.Kind == "warning" {
-				told <- m.Text
-			}
+	return told, listen(t, n, map[string]any{"log_to_driver": true}, func(typ wire.Type, payload []byte) {
+		var m struct {
+			Kind string `msgpack:"kind"`
+			Text string `msgpack:"text"`
+		}
+		if typ == wire.Log && msgpack.Unmarshal(payload, &m) == nil && m.Kind == "warning" {
+			told <- m.Text
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Detach)
-	return told, c
 }
 
 // fill makes an object in the arena and then sends frames about it.
