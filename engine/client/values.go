@@ -245,7 +245,11 @@ func (c *Client) create(ctx context.Context, oid wire.OID, size int) ([]byte, fu
 		if k.Status != 0 {
 			return nil, nil, errs.New(errs.Code(k.Status), "%s", k.Message)
 		}
-		return c.place(k.File, k.Offset, uint64(size), true)
+		data, written, err := c.place(k.File, k.Offset, uint64(size), true)
+		if err != nil {
+			_ = c.send(wire.AppendOIDFrame(nil, wire.Abort, 0, oid.Task, oid)) // a lost connection has nothing
+		}
+		return data, written, err
 	case <-ctx.Done():
 		c.mu.Lock()
 		delete(c.mu.spaces, oid)
@@ -318,11 +322,14 @@ func (v *View) format() byte {
 func (c *Client) view(oid wire.OID, v wire.Value) (*View, error) {
 	view := &View{Blob: v.Data, c: c, oid: oid}
 	view.refs.Store(1)
-	var err error
 	if v.Kind == wire.Arena {
-		view.Blob, view.unmap, err = c.place(v.File, v.Offset, v.Len, false)
+		var err error
+		if view.Blob, view.unmap, err = c.place(v.File, v.Offset, v.Len, false); err != nil {
+			_ = c.send(wire.AppendOIDFrame(nil, wire.Unpin, 0, 0, oid)) // a lost connection unpins too
+			return nil, err
+		}
 	}
-	return view, err
+	return view, nil
 }
 
 func (c *Client) unuse() {
