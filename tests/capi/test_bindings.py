@@ -109,12 +109,28 @@ def test_rust(session: str) -> None:
     probe = subprocess.run([cargo, "fetch", "--locked"], cwd=folder, capture_output=True, text=True, check=False, timeout=300)
     if probe.returncode:
         pytest.skip(f"cargo cannot get the crate's dependencies here: {probe.stderr[-300:]}")
-    run([cargo, "test", "--locked", "--quiet"], timeout=600, cwd=folder, env=environment(session))
+    run([cargo, "test", "--locked", "--quiet", "--features", "arrow"], timeout=800, cwd=folder, env=environment(session))
     run([cargo, "build", "--locked", "--quiet", "--example", "dot"], timeout=600, cwd=folder, env=environment(session))
     target = Path(os.environ.get("CARGO_TARGET_DIR") or folder / "target")
     with example([target / "debug" / "examples" / "dot", session, "4"], session) as lines:
         call_dot("rust.dot")
     check_lines(lines)
+
+
+@pytest.mark.timeout(300)
+def test_node(session: str, tmp_path: Path) -> None:
+    node, npm = tool("node"), tool("npm")
+    if int(run([node, "--version"]).lstrip("v").split(".")[0]) < 18:
+        pytest.skip("the Node here is older than 18")
+    folder = tmp_path / "node"
+    shutil.copytree(BINDINGS / "node", folder, ignore=shutil.ignore_patterns("node_modules"))
+    got = subprocess.run([npm, "ci", "--no-audit", "--no-fund"], cwd=folder, capture_output=True, text=True, check=False, timeout=200)
+    if got.returncode:
+        pytest.skip(f"npm cannot get the package's dependencies here: {got.stderr[-300:]}")
+    run([node, "--expose-gc", "--test", "test/"], timeout=200, cwd=folder, env=environment(session))
+    lines = run([node, "example.js", session], cwd=folder, env=environment(session)).splitlines()
+    check_lines(lines[:2])
+    assert lines[2:] == ["Python counts 100000 rows"]
 
 
 @pytest.mark.slow

@@ -169,3 +169,11 @@ extern "C" {
     pub fn raygo_task_reply(task: Task, values: *const ResultValue, n: usize, timeout_ns: i64, token: Token, err: *mut Error) -> Status;
     pub fn raygo_task_fail(task: Task, kind: View, message: View, err: *mut Error) -> Status;
 }
+
+#[cfg(feature = "arrow")]
+extern "C" {
+    pub fn raygo_arrow_stream(buf: *mut Buf, out: *mut arrow_array::ffi_stream::FFI_ArrowArrayStream, err: *mut Error) -> Status;
+    pub fn raygo_put_arrow_stream(
+        rt: Runtime, stream: *mut arrow_array::ffi_stream::FFI_ArrowArrayStream, timeout_ns: i64, token: Token, out: *mut Object, err: *mut Error,
+    ) -> Status;
+}

@@ -15,9 +15,13 @@
 //! Arguments are tuples of whatever serde can serialise; an [`Object`] among them stands for its value. Structs travel as maps, `Vec<u8>` as a list of
 //! numbers (use `serde_bytes` for bytes).
 //!
+//! With the feature `arrow`, `Runtime::put_batches`, `Object::batches` and `Buf::batches` exchange record batches of the `arrow-array` crate, without copies.
+//!
 //! The crate is a thin, safe layer on raygo.h: handles are released when dropped, errors are [`Error`], nothing is global.
 //! Everything is `Send` and `Sync`.
 
+#[cfg(feature = "arrow")]
+mod arrow;
 mod error;
 mod ffi;
 mod runtime;

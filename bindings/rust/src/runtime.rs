@@ -188,6 +188,11 @@ pub struct Object {
 }
 
 impl Object {
+    #[cfg(feature = "arrow")]
+    pub(crate) fn of(rt: &Runtime, h: ffi::Object) -> Object {
+        Object { rt: rt.clone(), h }
+    }
+
     pub(crate) fn handle(&self) -> ffi::Object {
         self.h
     }
