@@ -39,23 +39,19 @@ func (n *Node) shutDown(timeout time.Duration) error {
 			n.logf("workers are left after %v", timeout)
 		}
 	}
-	n.call(func() {
+	// A template that is being started is known when its launch is over; none begins any more.
+	launched := make(chan struct{})
+	go func() { n.launches.Wait(); close(launched) }()
+	wait(launched, max(time.Until(deadline), time.Second))
+	take := func() {
 		for _, e := range n.envs {
-			for _, t := range append(e.templates, e.template) {
-				if t != nil {
-					templates = append(templates, t)
-				}
-			}
-			e.templates, e.template = nil, nil
+			templates = append(templates, e.takeTemplates()...)
 		}
-	})
+	}
+	n.call(take)
 	// A broken engine runs no steps; its templates are found here, where nobody else touches them any more.
 	if n.strand.broken.Load() {
-		for _, e := range n.envs {
-			if e.template != nil {
-				templates = append(templates, e.template)
-			}
-		}
+		take()
 	}
 	var closing sync.WaitGroup
 	for _, t := range templates {

@@ -104,6 +104,7 @@ type Node struct {
 	stopping bool
 	idle     chan struct{} // closed when stopping and no worker is left
 	wg       sync.WaitGroup
+	launches sync.WaitGroup // templates being started
 	stop     sync.Once
 	stopErr  error
 }

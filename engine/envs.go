@@ -26,6 +26,7 @@ type env struct {
 
 	template    Template
 	templates   []Template // earlier ones, kept while their children live
+	coming      []Template // started, and not yet ready
 	starting    int        // forked, and not yet reported so
 	toFork      int        // wanted, as soon as the template is ready
 	state       envState
@@ -144,7 +145,9 @@ func (n *Node) launch(e *env, b runtimeenv.Result) {
 		e.state = envStarting
 	}
 	handler := &launchHandler{n: n, e: e}
+	n.launches.Add(1)
 	n.wg.Go(func() { // starting a process takes about a millisecond: not on the strand
+		defer n.launches.Done()
 		defer n.guard()
 		t, err := n.opts.Launch(c, handler)
 		n.strand.post(func() {
@@ -155,10 +158,12 @@ func (n *Node) launch(e *env, b runtimeenv.Result) {
 				e.preloaded()
 			case err != nil:
 				e.trouble(n, fmt.Errorf("the template process (%s) cannot be started: %w", c.Executable, err))
-			case n.stopping || e.retired:
-				t.Close()
-			case handler.ready:
+			case e.retired || handler.gone:
+				n.wg.Go(t.Close)
+			case handler.ready && !n.stopping:
 				n.useTemplate(e, t)
+			default:
+				e.coming = append(e.coming, t)
 			}
 		})
 	})
@@ -167,9 +172,9 @@ func (n *Node) launch(e *env, b runtimeenv.Result) {
 // useTemplate has an environment's workers forked from a template that is ready, in place of an earlier one.
 func (n *Node) useTemplate(e *env, t Template) {
 	if n.stopping || e.retired {
-		n.wg.Go(t.Close)
-		return
+		return // who stops or retires ends it, wherever it stands
 	}
+	e.coming = slices.DeleteFunc(e.coming, func(c Template) bool { return c == t })
 	if e.template != nil {
 		e.templates = append(e.templates, e.template)
 	}
@@ -286,12 +291,19 @@ func (n *Node) closeEnvWhenEmpty(e *env) {
 	}
 	delete(n.envs, envKey{e.job.num, e.spec})
 	n.sched.Forget(e.id)
-	for _, t := range append(e.templates, e.template) {
-		if t != nil {
-			n.wg.Go(t.Close)
-		}
+	for _, t := range e.takeTemplates() {
+		n.wg.Go(t.Close)
 	}
-	e.templates, e.template = nil, nil
+}
+
+// takeTemplates gives all templates to one who ends them.
+func (e *env) takeTemplates() []Template {
+	all := append(e.templates, e.coming...)
+	if e.template != nil {
+		all = append(all, e.template)
+	}
+	e.templates, e.coming, e.template = nil, nil, nil
+	return all
 }
 
 // launchHandler brings a template's news to the strand.
@@ -300,6 +312,7 @@ type launchHandler struct {
 	e     *env
 	t     Template // strand
 	ready bool     // strand
+	gone  bool     // strand
 }
 
 // Ready says that the template can fork.
@@ -325,6 +338,11 @@ func (h *launchHandler) Exited(_ *workerproc.Template, pid int, status unix.Wait
 // Gone says that the template itself ended.
 func (h *launchHandler) Gone(_ *workerproc.Template, err error) {
 	h.n.strand.post(func() {
+		h.gone = true
+		if i := slices.Index(h.e.coming, h.t); i >= 0 {
+			h.e.coming = slices.Delete(h.e.coming, i, i+1)
+			h.n.wg.Go(h.t.Close)
+		}
 		if h.n.stopping || h.e.retired || (h.ready && h.e.template != h.t) {
 			return
 		}

@@ -306,6 +306,9 @@ func (t *Template) end() {
 	for _, r := range queue {
 		r.close()
 	}
+	if closed && !ready { // it has no children, and what it imports is for nobody
+		_ = t.cmd.Process.Kill()
+	}
 	select {
 	case <-t.exited:
 	case <-time.After(2 * time.Second):

@@ -41,6 +41,53 @@ def test_template_stopped_does_not_stop_shutdown():
     assert until(lambda: not alive(worker) and not alive(template))
 
 
+def test_shutdown_ends_templates_that_are_being_started(driver):
+    """Each round kills the template and shuts down while another one comes: at its start, while it imports, and when it is ready."""
+    process = driver("""
+        import os, random, signal, time
+        import raygo
+
+        def children():
+            found = set()
+            for task in os.listdir("/proc/self/task"):
+                try:
+                    with open(f"/proc/self/task/{task}/children") as f:
+                        found |= {int(pid) for pid in f.read().split()}
+                except FileNotFoundError:
+                    pass
+            return found
+
+        def descriptors():
+            found = set()
+            for fd in os.listdir("/proc/self/fd"):
+                try:
+                    found.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
+                except FileNotFoundError:
+                    pass
+            return found
+
+        raygo.init(num_cpus=1, include_dashboard=False)
+        raygo.shutdown()
+        before, rng = descriptors(), random.Random(1)
+        for _ in range(8):
+            raygo.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+
+            @raygo.remote
+            def parent():
+                return os.getppid()
+
+            template = raygo.get(parent.remote(), timeout=60)
+            parent.remote()
+            os.kill(template, signal.SIGKILL)
+            time.sleep(rng.random() * 0.3)
+            raygo.shutdown()
+            assert not children(), children()
+            assert descriptors() <= before, descriptors() - before
+    """)
+    _, errors = process.communicate(timeout=180)
+    assert process.returncode == 0, errors[-3000:]
+
+
 def test_descriptors_run_out(driver):
     process = driver("""
         import resource, raygo
