@@ -180,7 +180,7 @@ uint8_t *rg_frame_begin(rg_client *c, uint16_t type, uint16_t flags, uint64_t id
 int rg_send(rg_client *c, uint16_t type, uint16_t flags, uint64_t id, const void *p1, size_t n1, const void *p2, size_t n2) {
   if (rg_dead(c)) return rg_dead_code(c);
   uint8_t *p = rg_frame_begin(c, type, flags, id, n1 + n2);
-  if (!p) return n1 + n2 > RG_MAX_FRAME ? E_INVAL : E_NOMEM;
+  if (!p) return rg_no_frame(n1 + n2);
   if (n1) memcpy(p, p1, n1);
   if (n2) memcpy(p + n1, p2, n2);
   return rg_out_end(c, sizeof(struct rg_hdr) + RG_PAD8(n1 + n2), true);

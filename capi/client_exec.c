@@ -155,7 +155,7 @@ int rg_seal(rg_client *c, struct rg_oid oid, uint64_t len, int is_error, const s
   rg_file_done(c, oid);
   size_t n = value_size(RG_V_ARENA, len, nrefs);
   uint8_t *p = rg_frame_begin(c, RG_SEAL, 0, oid.task, n);
-  if (!p) return E_NOMEM;
+  if (!p) return rg_no_frame(n);
   put_value(c, oid.task, p, &o);
   return rg_out_end(c, sizeof(struct rg_hdr) + n, true);
 }
@@ -260,7 +260,7 @@ int rg_result(rg_client *c, uint64_t task, uint32_t attempt, uint32_t status, ui
   size_t len = sizeof r;
   for (uint32_t i = 0; i < n; i++) len += value_size(v[i].kind, v[i].len, v[i].nrefs);
   uint8_t *p = rg_frame_begin(c, RG_RESULT, 0, task, len);
-  if (!p) return E_NOMEM;
+  if (!p) return rg_no_frame(len);
   memcpy(p, &r, sizeof r);
   p += sizeof r;
   for (uint32_t i = 0; i < n; i++) p += put_value(c, task, p, &v[i]);
@@ -272,7 +272,7 @@ int rg_item(rg_client *c, uint64_t task, const struct rg_out *v) {
   if (v->kind == RG_V_ARENA) rg_file_done(c, (struct rg_oid){task, v->index, 0});
   size_t len = value_size(v->kind, v->len, v->nrefs);
   uint8_t *p = rg_frame_begin(c, RG_ITEM, 0, task, len);
-  if (!p) return E_NOMEM;
+  if (!p) return rg_no_frame(len);
   put_value(c, task, p, v);
   /* The monitor sends it within a millisecond; a fast producer fills a write. */
   return rg_out_end(c, sizeof(struct rg_hdr) + RG_PAD8(len), false);

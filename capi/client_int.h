@@ -146,6 +146,7 @@ int rg_dead_code(rg_client *c);
 uint8_t *rg_out_begin(rg_client *c, size_t n);        /* room for one whole frame; NULL without memory.  Nothing else may be sent until rg_out_end */
 int rg_out_end(rg_client *c, size_t n, bool flush);
 uint8_t *rg_frame_begin(rg_client *c, uint16_t type, uint16_t flags, uint64_t id, size_t payload);
+static inline int rg_no_frame(size_t payload) { return payload > RG_MAX_FRAME ? E_INVAL : E_NOMEM; }   /* why rg_frame_begin gave none */
 void rg_defer(rg_client *c, uint16_t type, uint16_t flags, uint64_t id, const void *p, size_t n);
 int rg_send_deferred(rg_client *c);
 void rg_kick(rg_client *c);

@@ -9,7 +9,7 @@ import (
 func (s *Store) spillAhead() {
 	const atOnce = 64 << 20
 	for {
-		over := s.arena.used - s.cleaned - s.spilling - s.spillAt
+		over := s.used() - s.cleaned - s.spilling - s.spillAt
 		if over <= 0 || s.idle.first == nil || s.spilling >= atOnce || s.closed || !s.canSpill() {
 			return
 		}
