@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -195,7 +196,59 @@ func TestBrokenStreams(t *testing.T) {
 	}
 }
 
-// FuzzHead: what is read of a head stays within it. Arrow's own reader believes heads, so whole streams are not fuzzed.
+// opens a stream that may be broken in any way: no more memory is asked for than its bytes explain, and it is let go.
+func opens(t *testing.T, stream []byte) bool {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	done := 0
+	r, err := Open(stream, func() { done++ })
+	if err == nil {
+		r.Release()
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 64<<20 {
+		t.Errorf("%d bytes were made of %d", n, len(stream))
+	}
+	if done != 1 {
+		t.Errorf("let go %d times", done)
+	}
+	return err == nil
+}
+
+func TestFlippedBytes(t *testing.T) {
+	rec := batch(t, memory.DefaultAllocator, 50)
+	defer rec.Release()
+	whole := written(t, rec)
+	random := rand.New(rand.NewSource(1))
+	opened := 0
+	for range 3000 {
+		b := append([]byte(nil), whole...)
+		for range random.Intn(4) + 1 {
+			b[random.Intn(1200)] = []byte{0, 1, 0x7f, 0xff, byte(random.Int())}[random.Intn(5)]
+		}
+		if opens(t, b) {
+			opened++
+		}
+	}
+	if opened == 0 || opened == 3000 {
+		t.Errorf("%d of 3000 streams were opened", opened)
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	rec := batch(f, memory.DefaultAllocator, 50)
+	defer rec.Release()
+	whole := written(f, rec)
+	f.Add(whole)
+	f.Add(whole[:len(whole)/2])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < 1<<16 {
+			opens(t, append([]byte(nil), b...))
+		}
+	})
+}
+
+// FuzzHead: what is read of a head stays within it.
 func FuzzHead(f *testing.F) {
 	rec := batch(f, memory.DefaultAllocator, 50)
 	defer rec.Release()
@@ -208,6 +261,7 @@ func FuzzHead(f *testing.F) {
 		if n, err := h.body(); err == nil && n > 1<<62 {
 			t.Error(n)
 		}
+		_ = h.check(1000)
 		_ = h.respace([]int{1, 100, 7})
 	})
 }

@@ -14,8 +14,9 @@ import (
 var ErrMalformed = errors.New("malformed Arrow stream")
 
 // Open reads a stream in place. done is called once, when the reader and all batches and arrays that came from it have been released, or when
-// Open fails. The reader is to be released; its batches too where they are retained. Lengths are checked, but what heads say of types and rows is
-// believed, as arrow-go does: streams come from processes of the same session.
+// Open fails. The reader is to be released; its batches too where they are retained. What heads say
+// of lists and buffers is checked against the stream's bytes; of types and rows it is believed, as arrow-go does: streams come from processes of the
+// same session.
 func Open(stream []byte, done func()) (*ipc.Reader, error) {
 	m := &messages{rest: stream, whole: memory.NewBufferWithAllocator(stream, borrowed{done: done})}
 	m.refs.Store(1)
@@ -88,6 +89,9 @@ func (m *messages) Message() (*ipc.Message, error) {
 	from := len(m.whole.Bytes()) - len(m.rest) + 8 + int(n)
 	if size > uint64(len(m.rest)-8)-n {
 		return nil, fmt.Errorf("%w: a message's body has %d bytes where %d are left", ErrMalformed, size, uint64(len(m.rest)-8)-n)
+	}
+	if err := meta.check(size); err != nil {
+		return nil, err
 	}
 	m.rest = m.rest[8+n+size:]
 	body := memory.SliceBuffer(m.whole, from, int(size))
