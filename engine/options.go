@@ -133,6 +133,9 @@ func (o *Options) complete() (schedule.Resources, error) {
 	if o.ObjectStoreMemory < 1<<20 {
 		return nil, errs.New(errs.EINVAL, "object_store_memory is %d bytes; the least is 1 MiB", o.ObjectStoreMemory)
 	}
+	if o.memory != nil && o.ObjectStoreMemory > total {
+		return nil, errs.New(errs.EINVAL, "object_store_memory is %d bytes, and there are %d bytes of memory: choose less; what does not fit goes to disk", o.ObjectStoreMemory, total)
+	}
 	if t := o.SpillThreshold; t != nil && !(*t >= 0 && *t <= 1) {
 		return nil, errs.New(errs.EINVAL, "object_spilling_threshold is %v; it is a part of the object store, from 0 to 1", *t)
 	}

@@ -188,7 +188,7 @@ def init(
     labels
         Of the node, for label selectors.
     object_store_memory
-        Bytes; by default 30 % of memory.
+        Bytes; by default 30 % of memory, and no more than there is.
     ignore_reinit_error
         Answer with the present session instead of raising when there is one.
     job_config, namespace, runtime_env

@@ -33,6 +33,14 @@ def first(*arrays):
     return [float(a[0]) for a in arrays]
 
 
+def test_a_store_larger_than_memory_is_refused():
+    """It would never spill: the kernel would end processes first."""
+    raygo.shutdown()
+    with pytest.raises(ValueError, match=rf"object_store_memory is {2**50} bytes, and there are \d+ bytes of memory"):
+        raygo.init(object_store_memory=2**50, include_dashboard=False)
+    assert not raygo.is_initialized()
+
+
 def test_tasks_whose_arguments_do_not_fit_together_take_turns(small):
     """Four tasks at a time need 9 MB each: if each held a part and waited for the rest, none would go on."""
     refs = [make.remote(i) for i in range(20)]
