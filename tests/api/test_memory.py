@@ -44,7 +44,7 @@ inner = raygo.get(made)
 rows = call("state.objects", {"limit": 1000, "filters": [], "detail": True})
 sites = {}
 for row in rows:
-    sites.setdefault(row["object_id"], {})[row["type"]] = row["call_site"]
+    sites.setdefault(row["object_id"], {}).setdefault(row["type"], []).append(row["call_site"])
 out = {name: sites[ref.hex()] for name, ref in (("here", here), ("made", made), ("mine", inner[0]))}
 out["handles"] = [row["call_site"] for row in rows if row["reference_type"] == "ACTOR_HANDLE"]
 out["enabled"] = state.summarize_objects()["cluster"]["callsite_enabled"]
@@ -57,10 +57,10 @@ def test_call_sites_of_drivers_and_workers():
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert said["enabled"] is True
-    assert said["here"]["DRIVER"] == "(put object) | <string>:put_one:17 | <string>:<module>:20"
-    assert said["here"]["WORKER"] == "(deserialize task arg) Keeper.keep"
-    assert said["made"]["DRIVER"] == "(task call) | <string>:<module>:21"
-    assert said["mine"]["DRIVER"] == "(deserialize task arg) | <string>:<module>:24"  # the driver has it from the value that it got
+    assert said["here"]["DRIVER"] == ["(put object) | <string>:put_one:17 | <string>:<module>:20"]
+    assert "(deserialize task arg) Keeper.keep" in said["here"]["WORKER"]  # perhaps beside the task's, which lets go a moment after its end
+    assert said["made"]["DRIVER"] == ["(task call) | <string>:<module>:21"]
+    assert said["mine"]["DRIVER"] == ["(deserialize task arg) | <string>:<module>:24"]  # the driver has it from the value that it got
     assert said["handles"] == ["(actor call) | <string>:<module>:22"]
 
 
@@ -68,7 +68,7 @@ def test_call_sites_are_off_by_default():
     done = run(SITES, RAY_record_ref_creation_sites="0")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
-    assert said["enabled"] is False and said["handles"] == ["disabled"] and set(said["here"].values()) == {"disabled"}
+    assert said["enabled"] is False and said["handles"] == ["disabled"] and {site for sites in said["here"].values() for site in sites} == {"disabled"}
 
 
 def test_a_worker_records_what_it_puts():
