@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from _thread import RLock
@@ -436,6 +435,8 @@ def _spill_directories(config: Any) -> list[str]:
     """
     try:
         if isinstance(config, str):
+            import json  # it takes as long to import as raygo
+
             config = json.loads(config)
         kind, folders = config["type"], config["params"]["directory_path"]
     except (ValueError, KeyError, TypeError) as wrong:
