@@ -169,10 +169,11 @@ def test_a_retriable_task_succeeds_when_memory_is_back(tight, tmp_path):
     assert (tmp_path / "tries").read_text() == "xxx"
 
 
-def test_a_task_that_needs_more_than_there_is_ends_within_its_retries(tight, tmp_path):
-    tight()
+@pytest.mark.parametrize(("settings", "max_retries", "tries"), [({}, 2, "xxx"), ({"task_oom_retries": 1}, 5, "xx")], ids=["max_retries", "task_oom_retries"])
+def test_a_task_that_needs_more_than_there_is_ends_within_its_retries(tight, tmp_path, settings, max_retries, tries):
+    tight(**settings)
 
-    @raygo.remote(max_retries=2)
+    @raygo.remote(max_retries=max_retries)
     def hopeless(path):
         with open(path / "tries", "a") as f:
             f.write("x")
@@ -180,21 +181,7 @@ def test_a_task_that_needs_more_than_there_is_ends_within_its_retries(tight, tmp
 
     with pytest.raises(OutOfMemoryError):
         raygo.get(hopeless.remote(tmp_path), timeout=200)
-    assert (tmp_path / "tries").read_text() == "xxx"
-
-
-def test_task_oom_retries_bounds_them(tight, tmp_path):
-    tight(task_oom_retries=1)
-
-    @raygo.remote(max_retries=5)
-    def hopeless(path):
-        with open(path / "tries", "a") as f:
-            f.write("x")
-        fill()
-
-    with pytest.raises(OutOfMemoryError):
-        raygo.get(hopeless.remote(tmp_path), timeout=200)
-    assert (tmp_path / "tries").read_text() == "xx"
+    assert (tmp_path / "tries").read_text() == tries
 
 
 def test_a_greedy_actor(tight):
