@@ -39,7 +39,8 @@ enum raygo_status_code {
   RAYGO_ETASKEXIT = 32, /* the task called sys.exit */
   RAYGO_EREBUILD = 33, /* the object was lost and cannot be made again by running its task */
   RAYGO_EOBJECTFREED = 34, /* the object was freed by hand */
-  RAYGO_EREPLAY = 35 /* a generator that ran again yielded other items */
+  RAYGO_EREPLAY = 35, /* a generator that ran again yielded other items */
+  RAYGO_EGROUP = 36 /* a group of ranks is broken: one died, left, came too late or called something else */
 };
 
 /* The same as a list: name, number, meaning. */
@@ -79,6 +80,7 @@ enum raygo_status_code {
   X(ETASKEXIT, 32, "the task called sys.exit") \
   X(EREBUILD, 33, "the object was lost and cannot be made again by running its task") \
   X(EOBJECTFREED, 34, "the object was freed by hand") \
-  X(EREPLAY, 35, "a generator that ran again yielded other items")
+  X(EREPLAY, 35, "a generator that ran again yielded other items") \
+  X(EGROUP, 36, "a group of ranks is broken: one died, left, came too late or called something else")
 
 #endif

@@ -40,6 +40,7 @@ const (
 	EREBUILD            Code = 33 // the object was lost and cannot be made again by running its task
 	EOBJECTFREED        Code = 34 // the object was freed by hand
 	EREPLAY             Code = 35 // a generator that ran again yielded other items
+	EGROUP              Code = 36 // a group of ranks is broken: one died, left, came too late or called something else
 )
 
 var table = map[Code]cause{
@@ -79,4 +80,5 @@ var table = map[Code]cause{
 	33: {"EREBUILD", "the object was lost and cannot be made again by running its task"},
 	34: {"EOBJECTFREED", "the object was freed by hand"},
 	35: {"EREPLAY", "a generator that ran again yielded other items"},
+	36: {"EGROUP", "a group of ranks is broken: one died, left, came too late or called something else"},
 }

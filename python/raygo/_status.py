@@ -38,6 +38,7 @@ ETASKEXIT: Final = 32  # the task called sys.exit
 EREBUILD: Final = 33  # the object was lost and cannot be made again by running its task
 EOBJECTFREED: Final = 34  # the object was freed by hand
 EREPLAY: Final = 35  # a generator that ran again yielded other items
+EGROUP: Final = 36  # a group of ranks is broken: one died, left, came too late or called something else
 
 # code -> (name, name of the Python exception, meaning)
 CAUSES: Final[dict[int, tuple[str, str, str]]] = {
@@ -77,4 +78,5 @@ CAUSES: Final[dict[int, tuple[str, str, str]]] = {
     33: ("EREBUILD", "ObjectReconstructionFailedError", "the object was lost and cannot be made again by running its task"),
     34: ("EOBJECTFREED", "ObjectFreedError", "the object was freed by hand"),
     35: ("EREPLAY", "StreamingGeneratorReplayInconsistentError", "a generator that ran again yielded other items"),
+    36: ("EGROUP", "RuntimeError", "a group of ranks is broken: one died, left, came too late or called something else"),
 }
