@@ -1,0 +1,371 @@
+"""One trial: its config, its state, what it has reported."""
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from raygo.tune.result import EXPR_ERROR_FILE, EXPR_ERROR_PICKLE_FILE, TRAINING_ITERATION
+
+if TYPE_CHECKING:
+    from raygo.train import Checkpoint, CheckpointConfig
+    from raygo.train._settings import PlacementGroupFactory
+
+__all__ = ["ExportFormat", "MetricTrace", "Trial"]
+
+DEBUG_PRINT_INTERVAL = 5
+TRIAL_STATE_FILENAME = "trial_metadata.json"
+
+# A folder's name may have 255 bytes; the time is appended to this.
+_LONGEST_NAME = int(os.environ.get("TUNE_MAX_LEN_IDENTIFIER", "130"))
+# Numbers of a report that say nothing about how well a trial does.
+_NO_METRICS = frozenset(("pid", "timestamp", "config", "done", "time_since_restore", "iterations_since_restore", "timesteps_since_restore"))
+
+
+class ExportFormat:
+    """What `Trainable.export_model` may be asked for."""
+
+    CHECKPOINT = "checkpoint"
+    MODEL = "model"
+    ONNX = "onnx"
+    H5 = "h5"
+
+    @staticmethod
+    def validate(formats: list[str]) -> None:
+        """Refuse names that are none of these."""
+        for i, name in enumerate(formats):
+            formats[i] = name.strip().lower()
+            if formats[i] not in ("checkpoint", "model", "onnx", "h5"):
+                raise ValueError(f"Unsupported import/export format: {formats[i]}; there are checkpoint, model, onnx, h5")
+
+
+class MetricTrace:
+    """What is kept of the values of one metric.  NaN counts for nothing but `last`."""
+
+    __slots__ = ("_recent", "count", "last", "max", "min", "total")
+
+    def __init__(self) -> None:
+        self.max = self.min = self.last = math.nan
+        self.total, self.count = 0.0, 0
+        self._recent: deque[float] | tuple[float, ...] = deque(maxlen=10)
+
+    def add(self, value: float) -> None:
+        self.last = value
+        if not isinstance(self._recent, deque):
+            self._recent = deque(self._recent, maxlen=10)
+        self._recent.append(value)
+        if value != value:
+            return
+        self.total += value
+        self.count += 1
+        if not value <= self.max:
+            self.max = value
+        if not value >= self.min:
+            self.min = value
+
+    def compact(self) -> None:
+        """No more values are expected."""
+        self._recent = tuple(self._recent)
+
+    def __getitem__(self, scope: str) -> float:
+        if scope in ("max", "min", "last"):
+            return float(getattr(self, scope))
+        if scope == "avg":
+            return self.total / self.count if self.count else math.nan
+        if scope in ("last-5-avg", "last-10-avg"):
+            recent = [v for v in list(self._recent)[-int(scope.split("-")[1]):] if v == v]
+            return sum(recent) / len(recent) if recent else math.nan
+        raise KeyError(scope)
+
+
+class Trial:
+    """One configuration and what came of it.
+
+    Attributes
+    ----------
+    config : dict
+        What the trainable is called with.
+    evaluated_params : dict
+        The part of it that was searched, by path.
+    status : str
+        PENDING, RUNNING, PAUSED, TERMINATED or ERROR.
+    last_result : dict
+        The last report.
+    checkpoint : Checkpoint
+        The newest checkpoint, or None.
+    local_path : str
+        The trial's folder on this machine; where the storage is elsewhere, its files are copied there.
+    path : str
+        The trial's folder on the storage.
+    """
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    TERMINATED = "TERMINATED"
+    ERROR = "ERROR"
+
+    def __init__(self, trainable_name: str, *, config: dict[str, Any] | None = None, trial_id: str | None = None, storage: Any = None,
+                 evaluated_params: dict[str, Any] | None = None, experiment_tag: str = "",
+                 placement_group_factory: PlacementGroupFactory | None = None, stopping_criterion: dict[str, float] | None = None,
+                 checkpoint_config: CheckpointConfig | None = None, export_formats: list[str] | None = None, restore_path: str | None = None,
+                 trial_name_creator: Callable[[Trial], str] | None = None, trial_dirname_creator: Callable[[Trial], str] | None = None,
+                 log_to_file: Any = None, max_failures: int = 0, stub: bool = False, _setup_default_resource: bool = True) -> None:
+        self.trainable_name = trainable_name
+        self.stub = stub
+        self.trial_id = trial_id or self.generate_id()
+        self.config: dict[str, Any] = config or {}
+        self.evaluated_params: dict[str, Any] = evaluated_params or {}
+        self.experiment_tag = experiment_tag
+        self.placement_group_factory = placement_group_factory
+        self.stopping_criterion: dict[str, float] = stopping_criterion or {}
+        self.checkpoint_config = checkpoint_config
+        self.export_formats = export_formats
+        self.restore_path = restore_path
+        self.log_to_file = log_to_file
+        self.max_failures = max_failures
+        self.storage = storage
+        self.status = Trial.PENDING
+        self.start_time: float | None = None
+        self.last_result: dict[str, Any] = {}
+        self.metric_analysis: dict[str, MetricTrace] = {}
+        self.checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = []   # those that are kept, each with its report
+        self.checkpoints_made = 0
+        self.num_failures = 0
+        self.num_failures_after_restore = 0
+        self.error_text: str | None = None
+        self.error: BaseException | None = None
+        self.node_ip: str | None = None
+        self.invalid_config: str | None = None
+        self.relative_logdir: str | None = None
+        self.custom_trial_name: str | None = None
+        self._trial_dirname_creator = trial_dirname_creator
+        if trial_name_creator is not None:
+            self.custom_trial_name = trial_name_creator(self)
+
+    @classmethod
+    def generate_id(cls) -> str:
+        """A fresh id."""
+        return uuid.uuid4().hex[:8]
+
+    # ---- names and folders
+
+    def __str__(self) -> str:
+        return self.custom_trial_name or f"{self.trainable_name}_{self.trial_id}"
+
+    __repr__ = __str__
+
+    def _dirname(self) -> str:
+        if self._trial_dirname_creator is not None:
+            name = self._trial_dirname_creator(self)
+            if not name or os.sep in name:
+                raise ValueError(f"trial_dirname_creator gave {name!r} for {self}: give the name of a folder, not a path")
+            return name
+        base = re.sub(r"[^\w\-.,=+@]", "_", f"{self.trainable_name}_{self.trial_id}_{self.experiment_tag}".rstrip("_"))
+        stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+        return f"{base.encode()[:_LONGEST_NAME].decode(errors='ignore')}_{stamp}"
+
+    def init_local_path(self) -> None:
+        """Make the trial's folder."""
+        if self.relative_logdir is None:
+            self.relative_logdir = self._dirname()
+        os.makedirs(self.local_path, exist_ok=True)
+
+    init_logdir = init_local_path
+
+    @property
+    def local_path(self) -> str:
+        """The trial's folder on this machine."""
+        if self.relative_logdir is None:
+            self.relative_logdir = self._dirname()
+        return os.path.join(self.local_experiment_path, self.relative_logdir)
+
+    logdir = local_dir = local_path
+
+    @property
+    def path(self) -> str:
+        """The trial's folder on the storage."""
+        if self.relative_logdir is None:
+            self.relative_logdir = self._dirname()
+        return os.path.join(self.remote_experiment_path, self.relative_logdir)
+
+    @property
+    def local_experiment_path(self) -> str:
+        """The experiment's folder on this machine."""
+        return str(self.storage.local_path)
+
+    @property
+    def remote_experiment_path(self) -> str:
+        """The experiment's folder on the storage."""
+        return str(self.storage.path)
+
+    @property
+    def experiment_dir_name(self) -> str:
+        """The name of the experiment's folder."""
+        return str(self.storage.name)
+
+    # ---- what has been reported
+
+    def update_last_result(self, result: dict[str, Any]) -> None:
+        """Take a report in."""
+        self.last_result = result
+        for key, value in flat_numbers(result):
+            trace = self.metric_analysis.get(key)
+            if trace is None:
+                trace = self.metric_analysis[key] = MetricTrace()
+            trace.add(value)
+
+    @property
+    def has_reported_at_least_once(self) -> bool:
+        """Whether there is a report."""
+        return bool(self.last_result)
+
+    @property
+    def metric_n_steps(self) -> dict[str, dict[str, deque[float]]]:
+        """The last 5 and 10 values of each metric."""
+        return {key: {str(n): deque(list(trace._recent)[-n:], maxlen=n) for n in (5, 10)} for key, trace in self.metric_analysis.items()}
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint."""
+        return self.checkpoints[-1][0] if self.checkpoints else None
+
+    @property
+    def latest_checkpoint_result(self) -> Any:
+        """The newest checkpoint with its report, as ``(checkpoint, metrics)``."""
+        return self.checkpoints[-1] if self.checkpoints else None
+
+    def has_checkpoint(self) -> bool:
+        """Whether there is a checkpoint."""
+        return bool(self.checkpoints)
+
+    @property
+    def checkpoint_at_end(self) -> bool:
+        """Whether a class is asked for a checkpoint when it ends."""
+        return bool(getattr(self.checkpoint_config, "checkpoint_at_end", None) is True)
+
+    @property
+    def checkpoint_freq(self) -> int:
+        """Every how many reports a class is asked for a checkpoint."""
+        frequency = getattr(self.checkpoint_config, "checkpoint_frequency", 0)
+        return frequency if isinstance(frequency, int) else 0
+
+    def should_stop(self, result: dict[str, Any]) -> bool:
+        """Whether the report meets a criterion of `stop`.
+
+        A criterion that the report does not have is an error, as the trial would never stop by it.
+        """
+        if result.get("done"):
+            return True
+        from raygo.train._result import dig
+
+        for name, limit in self.stopping_criterion.items():
+            value = dig(result, name)
+            if value is None:
+                if name in (TRAINING_ITERATION, "time_total_s"):
+                    continue
+                raise ValueError(f"stop={{{name!r}: {limit!r}}}: {self} has reported no {name}; it reports {', '.join(sorted(map(str, result)))}")
+            if value >= limit:
+                return True
+        return False
+
+    # ---- state
+
+    def set_status(self, status: str) -> None:
+        """PENDING, RUNNING, ..."""
+        if status == Trial.RUNNING and self.start_time is None:
+            self.start_time = time.time()
+        self.status = status
+        if status in (Trial.TERMINATED, Trial.ERROR):
+            for trace in self.metric_analysis.values():
+                trace.compact()
+
+    def is_finished(self) -> bool:
+        """Whether it will not run again."""
+        return self.status in (Trial.TERMINATED, Trial.ERROR)
+
+    def set_config(self, config: dict[str, Any]) -> None:
+        """Another config, for the next start."""
+        self.config = config
+
+    def set_experiment_tag(self, tag: str) -> None:
+        """What stands in the folder's name."""
+        self.experiment_tag = tag
+
+    def should_recover(self) -> bool:
+        """Whether it may fail once more."""
+        return self.max_failures < 0 or self.num_failures <= self.max_failures
+
+    def get_error(self) -> BaseException | None:
+        """Why it failed."""
+        if self.error is None and self.status == Trial.ERROR:
+            from raygo import cloudpickle
+
+            try:
+                with open(os.path.join(self.local_path, EXPR_ERROR_PICKLE_FILE), "rb") as file:
+                    self.error = cloudpickle.loads(file.read())
+            except Exception:        # the file has gone, or what it names cannot be imported here
+                from raygo.tune.error import TuneError
+
+                self.error = TuneError(self.error_text or f"{self} failed; see {self.path}")
+        return self.error
+
+    get_pickled_error = get_error
+
+    @property
+    def error_file(self) -> str | None:
+        """error.txt, once there is an error."""
+        return os.path.join(self.local_path, EXPR_ERROR_FILE) if self.error_text else None
+
+    @property
+    def pickled_error_file(self) -> str | None:
+        """error.pkl, once there is an error."""
+        return os.path.join(self.local_path, EXPR_ERROR_PICKLE_FILE) if self.error_text else None
+
+    def handle_error(self, error: BaseException, text: str) -> None:
+        """Count a failure and write it down; `text` is what people read."""
+        from raygo import cloudpickle
+
+        self.num_failures += 1
+        self.num_failures_after_restore += 1
+        self.error_text = text
+        with open(os.path.join(self.local_path, EXPR_ERROR_FILE), "a") as file:
+            file.write(f"Failure # {self.num_failures} (occurred at {time.strftime('%Y-%m-%d_%H-%M-%S')})\n{text}\n")
+        try:
+            data = cloudpickle.dumps(error)
+        except Exception:
+            data = cloudpickle.dumps(RuntimeError(text))
+        with open(os.path.join(self.local_path, EXPR_ERROR_PICKLE_FILE), "wb") as raw:
+            raw.write(data)
+        self.error = error
+
+    def reset(self) -> Trial:
+        """The same trial, as if it had never run."""
+        fresh = Trial(self.trainable_name, config=self.config, evaluated_params=self.evaluated_params, experiment_tag=self.experiment_tag,
+                      storage=self.storage, placement_group_factory=self.placement_group_factory, stopping_criterion=self.stopping_criterion,
+                      checkpoint_config=self.checkpoint_config, export_formats=self.export_formats, log_to_file=self.log_to_file,
+                      max_failures=self.max_failures, trial_dirname_creator=self._trial_dirname_creator)
+        fresh.custom_trial_name = self.custom_trial_name
+        return fresh
+
+
+def flat_numbers(result: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    """The numbers of a report, nested ones as ``a/b``."""
+    found: list[tuple[str, float]] = []
+    for key, value in result.items():
+        if prefix == "" and key in _NO_METRICS:
+            continue
+        if isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool)):
+            found.append((f"{prefix}{key}", value))
+        elif isinstance(value, dict):
+            found.extend(flat_numbers(value, f"{prefix}{key}/"))
+        elif getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            number = value.item()
+            if isinstance(number, (int, float)):
+                found.append((f"{prefix}{key}", float(number)))
+    return found
