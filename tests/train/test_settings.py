@@ -28,11 +28,11 @@ def test_other_settings_refuse():
     for make in (lambda: CheckpointConfig(num_to_keep=0), lambda: CheckpointConfig(checkpoint_score_order="most"),
                  lambda: FailureConfig(max_failures=-2), lambda: RunConfig(failure_config=3),
                  lambda: DataParallelTrainer(lambda a, b: None), lambda: DataParallelTrainer(7),
-                 lambda: DataParallelTrainer(lambda: None, scaling_config={"num_workers": 2})):
+                 lambda: DataParallelTrainer(lambda: None, scaling_config={"num_workers": 2}),
+                 lambda: DataParallelTrainer(lambda: None, datasets={"train": [1]}), lambda: DataParallelTrainer(lambda: None, dataset_config={})):
         with pytest.raises(ValueError):
             make()
-    for absent in (lambda: RunConfig(storage_path="s3://bucket/runs"), lambda: ScalingConfig(num_workers=(1, 4)),
-                   lambda: DataParallelTrainer(lambda: None, datasets={"train": [1]})):
+    for absent in (lambda: RunConfig(storage_path="s3://bucket/runs"), lambda: ScalingConfig(num_workers=(1, 4))):
         with pytest.raises(NotImplementedError):
             absent()
 

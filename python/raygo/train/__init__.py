@@ -5,6 +5,7 @@ checkpoints, and `get_context` tells the worker its rank.  `fit` gives a `Result
 """
 from raygo.train._callbacks import UserCallback
 from raygo.train._checkpoint import Checkpoint
+from raygo.train._data_config import DataConfig
 from raygo.train._result import Result
 from raygo.train._session import CheckpointUploadMode, get_checkpoint, get_dataset_shard, report
 from raygo.train._settings import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig, SyncConfig
@@ -15,7 +16,7 @@ from raygo.train.error import TrainingFailedError
 
 TRAIN_DATASET_KEY = "train"
 
-__all__ = ["BackendConfig", "Checkpoint", "CheckpointConfig", "CheckpointUploadMode", "DataParallelTrainer", "FailureConfig",
+__all__ = ["BackendConfig", "Checkpoint", "CheckpointConfig", "CheckpointUploadMode", "DataConfig", "DataParallelTrainer", "FailureConfig",
            "LoggingConfig", "Result", "RunConfig", "ScalingConfig", "SyncConfig", "TRAIN_DATASET_KEY", "TrainContext",
            "TrainingFailedError", "UserCallback", "get_checkpoint", "get_context", "get_dataset_shard", "report"]
 

@@ -20,6 +20,7 @@ from raygo._calls import call
 from raygo.exceptions import RayError, RayTaskError
 from raygo.train import _storage
 from raygo.train._checkpoint import Checkpoint
+from raygo.train._data_config import DataConfig, materialize
 from raygo.train._result import Result, dig, frame
 from raygo.train._session import Report
 from raygo.train._settings import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
@@ -87,7 +88,8 @@ class Run:
     """One call of `fit`; also what callbacks get as `run_context`."""
 
     def __init__(self, *, trainer_name: str, train_loop: Callable[..., Any], config: dict[str, Any] | None, scaling: ScalingConfig,
-                 run_config: RunConfig, backend_config: BackendConfig, metadata: dict[str, Any] | None, resume_from: Checkpoint | None) -> None:
+                 run_config: RunConfig, backend_config: BackendConfig, metadata: dict[str, Any] | None, resume_from: Checkpoint | None,
+                 datasets: dict[str, Any] | None = None, dataset_config: DataConfig | None = None) -> None:
         self.train_loop = train_loop
         self.train_loop_config = config
         self.scaling_config = scaling
@@ -95,6 +97,8 @@ class Run:
         self.backend_config = backend_config
         self.metadata = dict(metadata or {})
         self.start_from = resume_from
+        self.datasets = dict(datasets or {})
+        self.dataset_config = dataset_config or DataConfig()
         check_feasible([scaling._worker_bundle] * scaling.num_workers)      # before there is a folder of a run that cannot be
         self.storage = _storage.new_run(run_config._storage, run_config.name, trainer_name)
         self.files = _storage.ResultFiles(self.storage, config or {})
@@ -109,6 +113,7 @@ class Run:
         failures = self.run_config.failure_config or FailureConfig()
         failed = 0
         try:
+            self.datasets = materialize(self.datasets)
             while True:
                 try:
                     value = self._attempt()
@@ -147,6 +152,11 @@ class Run:
         """Makes the workers a group; the number of their first report."""
         try:
             places = group.places(self.scaling_config.as_placement_group_factory(), self.metadata)
+            if self.datasets:
+                nodes = [worker.metadata.node_id for worker in group.workers]
+                shards = self.dataset_config.configure(self.datasets, len(group), [worker.actor for worker in group.workers], nodes)
+                for place, shard in zip(places, shards, strict=True):
+                    place.shards = shard
             start = self.checkpoints.newest or self.start_from
             first = self._first_report()
             raygo.get([worker.actor.set_up.remote(place, self.storage, start, first, _environment(place))

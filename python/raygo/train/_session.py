@@ -45,6 +45,7 @@ class Place:
     node_rank: int
     resources: Any = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    shards: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -149,11 +150,27 @@ def get_checkpoint() -> Checkpoint | None:
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> Any:
-    """This worker's part of a dataset given to the trainer: not there before raygo.data is."""
+    """This worker's part of a dataset that the trainer was given, a `raygo.data.DataIterator`.
+
+    Parameters
+    ----------
+    dataset_name : str, optional
+        Its key in the trainer's `datasets`; not needed where there is one.
+
+    Examples
+    --------
+    >>> for batch in raygo.train.get_dataset_shard("train").iter_torch_batches(batch_size=32):     # doctest: +SKIP
+    ...     step(batch)
+    """
     if current is None:
         raise SessionMisuseError("get_dataset_shard is meant for the training function of a trainer")
-    raise NotImplementedError("raygo.train.get_dataset_shard: raygo.data is not there yet. Load the data in the training function, "
-                              "with raygo.train.torch.prepare_data_loader for each worker's part.")
-
-
-get_dataset_shard.__raygo_stub__ = True  # type: ignore[attr-defined]
+    shards = current.place.shards
+    if not shards:
+        raise KeyError("get_dataset_shard: the trainer was given no datasets; give it datasets={'train': raygo.data...}")
+    if dataset_name is None:
+        if len(shards) > 1:
+            raise KeyError(f"get_dataset_shard: which one? The trainer was given {', '.join(sorted(shards))}")
+        return next(iter(shards.values()))
+    if dataset_name not in shards:
+        raise KeyError(f"get_dataset_shard: there is no dataset {dataset_name!r}; the trainer was given {', '.join(sorted(shards))}")
+    return shards[dataset_name]

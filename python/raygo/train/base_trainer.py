@@ -5,6 +5,7 @@ import os
 from typing import Any, NoReturn
 
 from raygo.train._checkpoint import Checkpoint
+from raygo.train._data_config import check as check_datasets
 from raygo.train._result import Result
 from raygo.train._settings import RunConfig, ScalingConfig
 from raygo.train.constants import EXPR_PARAM_PICKLE_FILE
@@ -23,7 +24,7 @@ class BaseTrainer:
     run_config : RunConfig, optional
         Where results go.
     datasets : dict, optional
-        Not before raygo.data is there.
+        `raygo.data.Dataset` by name; workers read their parts with `raygo.train.get_dataset_shard`.
     metadata : dict, optional
         Plain values that workers can ask for.
     resume_from_checkpoint : Checkpoint, optional
@@ -40,11 +41,9 @@ class BaseTrainer:
             raise ValueError(f"{name}: `run_config` should be a RunConfig, found {type(run_config)} with value `{run_config}`.")
         if resume_from_checkpoint is not None and not isinstance(resume_from_checkpoint, Checkpoint):
             raise ValueError(f"{name}: `resume_from_checkpoint` should be a Checkpoint, found {type(resume_from_checkpoint)}.")
-        if datasets:
-            raise NotImplementedError(f"{name}(datasets=...): raygo.data is not there yet. Load the data in the training function.")
         self.scaling_config = scaling_config or ScalingConfig()
         self.run_config = run_config or RunConfig()
-        self.datasets: dict[str, Any] = {}
+        self.datasets = check_datasets(name, datasets)
         self.metadata = metadata
         self.starting_checkpoint = resume_from_checkpoint
 

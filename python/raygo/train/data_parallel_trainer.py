@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raygo.train._checkpoint import Checkpoint
+from raygo.train._data_config import DataConfig
 from raygo.train._result import Result
 from raygo.train._run import Run
 from raygo.train._settings import RunConfig, ScalingConfig
@@ -51,7 +52,9 @@ class DataParallelTrainer(BaseTrainer):
         self._train_loop_per_worker = train_loop_per_worker
         self._train_loop_config = train_loop_config
         self._backend_config = backend_config or BackendConfig()
-        self._dataset_config = dataset_config
+        if dataset_config is not None and not isinstance(dataset_config, DataConfig):
+            raise ValueError(f"{type(self).__name__}: `dataset_config` should be a raygo.train.DataConfig, found {type(dataset_config)}.")
+        self._dataset_config = dataset_config or DataConfig()
 
     def get_dataset_config(self) -> Any:
         """What was given as `dataset_config`."""
@@ -61,7 +64,7 @@ class DataParallelTrainer(BaseTrainer):
         """Train once; what `fit` does."""
         return Run(trainer_name=type(self).__name__, train_loop=self._train_loop_per_worker, config=self._train_loop_config,
                    scaling=self.scaling_config, run_config=self.run_config, backend_config=self._backend_config, metadata=self.metadata,
-                   resume_from=self.starting_checkpoint).fit()
+                   resume_from=self.starting_checkpoint, datasets=self.datasets, dataset_config=self._dataset_config).fit()
 
 
 def _check_parameters(function: Callable[..., Any]) -> None:
