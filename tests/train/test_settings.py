@@ -32,7 +32,11 @@ def test_other_settings_refuse():
                  lambda: DataParallelTrainer(lambda: None, datasets={"train": [1]}), lambda: DataParallelTrainer(lambda: None, dataset_config={})):
         with pytest.raises(ValueError):
             make()
-    for absent in (lambda: RunConfig(storage_path="s3://bucket/runs"), lambda: ScalingConfig(num_workers=(1, 4))):
+    for wrong in (lambda: RunConfig(storage_path="no-such-scheme://bucket/runs"), lambda: RunConfig(storage_path="x", storage_filesystem="disk"),
+                  lambda: RunConfig(storage_filesystem=object())):
+        with pytest.raises(ValueError):
+            wrong()
+    for absent in (lambda: ScalingConfig(num_workers=(1, 4)),):
         with pytest.raises(NotImplementedError):
             absent()
 

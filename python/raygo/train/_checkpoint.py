@@ -2,12 +2,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from raygo.train._files import Files, join, resolve
 
 if TYPE_CHECKING:
     import pyarrow.fs
@@ -16,13 +20,13 @@ _METADATA = ".metadata.json"
 
 
 class Checkpoint:
-    """Points to a folder, on this machine or on a file system that pyarrow knows.
+    """Points to a folder, on this machine or on a file system that pyarrow or fsspec knows.
 
     Parameters
     ----------
     path : str
         The folder; a URI such as ``s3://bucket/folder`` where no file system is given.
-    filesystem : pyarrow.fs.FileSystem, optional
+    filesystem : pyarrow.fs.FileSystem or fsspec.AbstractFileSystem, optional
         Where the folder is; this machine by default.
 
     Examples
@@ -35,24 +39,25 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], filesystem: pyarrow.fs.FileSystem | None = None) -> None:
+        self._files: Files
         text = os.fspath(path)
-        if filesystem is None and text.startswith("file://"):
-            text = text[len("file://"):]
-        if filesystem is None and "://" in text:
-            import pyarrow.fs
+        if filesystem is None and "://" not in text:
+            from raygo.train._files import LOCAL
 
-            filesystem, text = pyarrow.fs.FileSystem.from_uri(text)
-        self.path: str = text
-        self._filesystem = None if filesystem is not None and filesystem.type_name == "local" else filesystem
+            self._files, self.path = LOCAL, text      # as given: repr shows it
+        else:
+            self._files, self.path = resolve(text, filesystem)
+
+    @classmethod
+    def _on(cls, files: Files, path: str) -> Checkpoint:
+        made = cls.__new__(cls)
+        made._files, made.path = files, path
+        return made
 
     @property
-    def filesystem(self) -> Any:
+    def filesystem(self) -> pyarrow.fs.FileSystem:
         """Where the folder is, as pyarrow names it."""
-        if self._filesystem is not None:
-            return self._filesystem
-        import pyarrow.fs
-
-        return pyarrow.fs.LocalFileSystem()
+        return self._files.arrow()
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
@@ -62,61 +67,93 @@ class Checkpoint:
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copy the files into `path`, or into a new temporary folder, and return its path."""
         target = os.fspath(path) if path is not None else tempfile.mkdtemp(prefix="checkpoint_")
+        self._check_there()
         os.makedirs(target, exist_ok=True)
-        if self._filesystem is None:
-            if not os.path.isdir(self.path):
-                raise FileNotFoundError(f"the checkpoint's folder {self.path} is not there any more")
-            shutil.copytree(self.path, target, dirs_exist_ok=True)
-        else:
-            import pyarrow.fs
-
-            pyarrow.fs.copy_files(self.path, target, source_filesystem=self._filesystem)
+        self._files.download(self.path, target)
         return target
 
     @contextlib.contextmanager
     def as_directory(self) -> Iterator[str]:
-        """The files in a folder of this machine: the checkpoint's own where it is local, else a copy that is removed afterwards."""
-        if self._filesystem is None:
-            if not os.path.isdir(self.path):
-                raise FileNotFoundError(f"the checkpoint's folder {self.path} is not there any more")
+        """The files in a folder of this machine: the checkpoint's own where it is local.
+
+        Else they are downloaded, once for all processes that want them at the same time, and deleted when the last of those is done.
+        """
+        if self._files.local:
+            self._check_there()
             yield self.path
             return
-        folder = self.to_directory()
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        key = hashlib.sha256(f"{self._files.name}\0{self.path}".encode()).hexdigest()[:24]
+        target = os.path.join(_downloads(), key)
+        with _locked(f"{target}.lock") as lock:
+            # Shared by those who read, alone for who downloads or deletes.  Going from one to the other the lock is let go for a moment,
+            # in which somebody may delete again.
+            while True:
+                fcntl.flock(lock, fcntl.LOCK_SH)
+                if os.path.isdir(target):
+                    break
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not os.path.isdir(target):
+                    shutil.rmtree(f"{target}.part", ignore_errors=True)
+                    self._files.download(self.path, f"{target}.part")
+                    os.rename(f"{target}.part", target)
+            try:
+                yield target
+            finally:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(target, ignore_errors=True)
+                    os.unlink(f"{target}.lock")
+
+    def _check_there(self) -> None:
+        if self._files.local and not os.path.isdir(self.path):
+            raise FileNotFoundError(f"the checkpoint's folder {self.path} is not there any more")
 
     def get_metadata(self) -> dict[str, Any]:
         """What was noted beside the files."""
-        if self._filesystem is None:
-            try:
-                with open(os.path.join(self.path, _METADATA)) as file:
-                    return dict(json.load(file))
-            except FileNotFoundError:
-                return {}
-        import pyarrow.fs
-
-        name = f"{self.path}/{_METADATA}"
-        if self._filesystem.get_file_info(name).type == pyarrow.fs.FileType.NotFound:
+        try:
+            return dict(json.loads(self._files.read(join(self.path, _METADATA))))
+        except FileNotFoundError:
             return {}
-        with self._filesystem.open_input_stream(name) as stream:
-            return dict(json.loads(stream.read().decode()))
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Note plain values beside the files, in the place of what was noted before."""
-        text = json.dumps(metadata)
-        if self._filesystem is None:
-            with open(os.path.join(self.path, _METADATA), "w") as file:
-                file.write(text)
-            return
-        with self._filesystem.open_output_stream(f"{self.path}/{_METADATA}") as stream:
-            stream.write(text.encode())
+        self._files.write(join(self.path, _METADATA), json.dumps(metadata).encode())
 
     def update_metadata(self, metadata: dict[str, Any]) -> None:
         """Note plain values beside those noted before."""
         self.set_metadata({**self.get_metadata(), **metadata})
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Checkpoint) and self.path == other.path and self._files.same(other._files)
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
     def __repr__(self) -> str:
-        where = "local" if self._filesystem is None else self._filesystem.type_name
-        return f"Checkpoint(filesystem={where}, path={self.path})"
+        return f"{type(self).__name__}(filesystem={self._files.name}, path={self.path})"
+
+
+def _downloads() -> str:
+    """A folder that is this user's alone, since its files have names that can be guessed."""
+    folder = os.path.join(tempfile.gettempdir(), f"raygo-checkpoints-{os.getuid()}")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    state = os.lstat(folder)
+    if state.st_uid != os.getuid() or state.st_mode & 0o077 or os.path.islink(folder):
+        raise PermissionError(f"{folder} belongs to somebody else or is open to others: remove it, or set TMPDIR to another place")
+    return folder
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[int]:
+    """An open file to lock; one that is still there once it is open, as the last user deletes it."""
+    while True:
+        lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_ino == os.fstat(lock).st_ino:
+                break
+        os.close(lock)
+    try:
+        yield lock
+    finally:
+        os.close(lock)

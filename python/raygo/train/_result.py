@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from raygo.train._checkpoint import Checkpoint
+from raygo.train._files import join, resolve
+from raygo.train._storage import StorageContext
 from raygo.train.constants import CHECKPOINT_DIR_NAME, RESULT_FILE_JSON
 
 if TYPE_CHECKING:
@@ -80,24 +82,20 @@ class Result:
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> Result:
         """Read a run back from its folder."""
-        if storage_filesystem is not None:
-            raise NotImplementedError("Result.from_path(storage_filesystem=...): raygo.train reads runs from folders of this machine so far")
-        folder = os.fspath(path)
-        if folder.startswith("file://"):
-            folder = folder[len("file://"):]
-        if not os.path.isdir(folder):
+        files, folder = resolve(path, storage_filesystem)
+        if not files.is_folder(folder):
             raise RuntimeError(f"Path {folder} doesn't exist.")
-        file = os.path.join(folder, RESULT_FILE_JSON)
-        if not os.path.isfile(file):
+        if not files.is_file(join(folder, RESULT_FILE_JSON)):
             raise RuntimeError(f"{folder} has no {RESULT_FILE_JSON}: give the folder of a trial, as Result.path does")
-        with open(file) as lines:
-            reports = [json.loads(line) for line in lines if line.strip()]
-        kept = []
-        for report in reports:
-            name = report.get(CHECKPOINT_DIR_NAME)
-            if name and os.path.isdir(os.path.join(folder, name)):
-                kept.append((Checkpoint(os.path.join(folder, name)), report))
-        return cls(reports[-1] if reports else {}, kept[-1][0] if kept else None, None, folder, frame(reports), kept)
+        lines = files.read(join(folder, RESULT_FILE_JSON)).decode().splitlines()
+        reports = [json.loads(line) for line in lines if line.strip()]
+        parent, _, trial = folder.rpartition("/")
+        root, _, experiment = parent.rpartition("/")
+        storage = StorageContext(root, experiment, storage_filesystem=None if files.local else files.arrow(), trial_dir_name=trial, read_only=True)
+        whole = set(storage.checkpoints())
+        kept = [(storage.checkpoint(name), report) for report in reports if (name := report.get(CHECKPOINT_DIR_NAME)) in whole]
+        return cls(reports[-1] if reports else {}, kept[-1][0] if kept else None, None, folder, frame(reports), kept,
+                   None if files.local else files.arrow())
 
     def __repr__(self) -> str:
         shown = {key: value for key, value in (self.metrics or {}).items() if not isinstance(value, (dict, list))}

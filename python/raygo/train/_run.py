@@ -7,9 +7,9 @@ waited for, as a loop may well report on one rank only.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import time
+import uuid
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,12 +18,13 @@ from typing import Any
 import raygo
 from raygo._calls import call
 from raygo.exceptions import RayError, RayTaskError
-from raygo.train import _storage
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._data_config import DataConfig, materialize
 from raygo.train._result import Result, dig, frame
+from raygo.train._result_files import ResultFiles
 from raygo.train._session import Report
 from raygo.train._settings import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from raygo.train._storage import StorageContext, checkpoint_name
 from raygo.train._worker_group import WorkerGroup, check_feasible
 from raygo.train.backend import Backend, BackendConfig
 from raygo.train.constants import CHECKPOINT_DIR_NAME, DEFAULT_REPORT_PATIENCE_S, REPORT_PATIENCE_S_ENV, TIME_TOTAL_S
@@ -46,8 +47,9 @@ class Pending:
 class KeptCheckpoints:
     """The checkpoints on disk, pruned by the CheckpointConfig."""
 
-    def __init__(self, config: CheckpointConfig) -> None:
+    def __init__(self, config: CheckpointConfig, storage: StorageContext) -> None:
         self.config = config
+        self.storage = storage
         self.kept: list[tuple[Checkpoint, dict[str, Any]]] = []
         self.made = 0
 
@@ -56,7 +58,7 @@ class KeptCheckpoints:
         return self.kept[-1][0] if self.kept else None
 
     def next_name(self) -> str:
-        name = f"checkpoint_{self.made:06d}"
+        name = checkpoint_name(self.made)
         self.made += 1
         return name
 
@@ -65,7 +67,11 @@ class KeptCheckpoints:
         most = self.config.num_to_keep
         while most is not None and len(self.kept) > most and (worst := self._worst(most)) is not None:
             gone, _ = self.kept.pop(worst)
-            shutil.rmtree(gone.path, ignore_errors=True)
+            name = gone.path.rpartition("/")[2]
+            if gone.path == self.storage.build_checkpoint_path_from_name(name):
+                self.storage.delete_checkpoint(name)
+            else:
+                gone._files.delete(gone.path)
 
     def _worst(self, most: int) -> int | None:
         """Which to drop: never the newest, never one of the best `most`."""
@@ -100,9 +106,9 @@ class Run:
         self.datasets = dict(datasets or {})
         self.dataset_config = dataset_config or DataConfig()
         check_feasible([scaling._worker_bundle] * scaling.num_workers)      # before there is a folder of a run that cannot be
-        self.storage = _storage.new_run(run_config._storage, run_config.name, trainer_name)
-        self.files = _storage.ResultFiles(self.storage, config or {})
-        self.checkpoints = KeptCheckpoints(run_config.checkpoint_config or CheckpointConfig())
+        self.storage = _new_run(run_config, trainer_name)
+        self.files = ResultFiles(self.storage, config or {})
+        self.checkpoints = KeptCheckpoints(run_config.checkpoint_config or CheckpointConfig(), self.storage)
         self.history: list[dict[str, Any]] = []
         self.begin = self.last = time.time()
         self.restored_at = 0                       # reports made before the last restart
@@ -127,9 +133,11 @@ class Run:
                                   f"(failure {failed} of {failures.max_failures if failures.max_failures >= 0 else 'any number'}).", stacklevel=3)
                     continue
                 return Result(self.history[-1] if self.history else {}, self.checkpoints.newest, None, self.storage.trial_fs_path,
-                              frame(self.history), list(self.checkpoints.kept), return_value=value)
+                              frame(self.history), list(self.checkpoints.kept),
+                              None if self.storage.files.local else self.storage.storage_filesystem, value)
         finally:
-            _storage.discard_incoming(self.storage)
+            self.storage.discard()
+            self.files.close()
 
     def _attempt(self) -> Any:
         """Trains once from the newest checkpoint; what rank 0's function returned."""
@@ -169,7 +177,7 @@ class Run:
 
     def _first_report(self) -> int:
         """Reports are numbered through all attempts, so that folders of an attempt that failed are not mixed up with new ones."""
-        _storage.discard_incoming(self.storage)
+        self.storage.discard()
         return len(self.history)
 
     def record(self, index: int, said: dict[int, Report]) -> None:
@@ -196,21 +204,21 @@ class Run:
 
     def _store(self, index: int, said: dict[int, Report]) -> Checkpoint | None:
         given = next((r.name for r in said.values() if r.name), None)
-        if any(report.uploaded for report in said.values()):
-            name = given or self.checkpoints.next_name()
-            return Checkpoint(_storage.commit(self.storage, index, name))
+        if any(report.uploaded is not None for report in said.values()):
+            name = given or (self.checkpoints.next_name() if self.storage.files.local else checkpoint_name(index))
+            return self.storage.commit(index, name, sorted({file for report in said.values() for file in report.uploaded or ()}))
         in_place = [report.in_place for _, report in sorted(said.items()) if report.in_place]
-        return Checkpoint(in_place[0]) if in_place else None
+        return in_place[0] if in_place else None
 
     def late(self, index: int, report: Report) -> None:
         """A rank made a report that was taken without it: its files join the checkpoint, if that is still there."""
-        if not report.uploaded:
+        if report.uploaded is None:
             return
         name = self.history[index].get(CHECKPOINT_DIR_NAME)
-        if name and os.path.isdir(self.storage.build_checkpoint_path_from_name(name)):
-            _storage.commit(self.storage, index, name)
+        if name and self.storage.is_checkpoint(name):
+            self.storage.commit(index, name)
         else:
-            _storage.discard_incoming(self.storage, index)
+            self.storage.discard(index)
 
 
 class Gather:
@@ -314,6 +322,16 @@ class WorkersFailed(Exception):
 def _is_consequence(error: Exception) -> bool:
     text = str(getattr(error, "cause", None) or error).lower()
     return isinstance(error, RayTaskError) and any(word in text for word in _CONSEQUENCES)
+
+
+def _new_run(config: RunConfig, trainer: str) -> StorageContext:
+    """Makes the folders of a fresh run."""
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    trial_id = f"{uuid.uuid4().hex[:5]}_00000"
+    storage = StorageContext(config.storage_path, config.name or f"{trainer}_{stamp}", storage_filesystem=config.storage_filesystem,
+                             trial_dir_name=f"{trainer}_{trial_id}_0_{stamp}", trial_id=trial_id, trial_name=f"{trainer}_{trial_id}")
+    storage.create()
+    return storage
 
 
 def _environment(place: Any) -> dict[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raygo.train._checkpoint import Checkpoint
-from raygo.train._storage import StorageContext, persist
+from raygo.train._storage import StorageContext
 from raygo.train.error import SessionMisuseError
 
 # Reports that may wait for the driver; a loop that reports faster than it is read is slowed down to it.
@@ -54,8 +54,8 @@ class Report:
 
     index: int
     metrics: dict[str, Any]
-    uploaded: bool = False              # files are in the incoming folder
-    in_place: str | None = None         # the checkpoint is where it stays
+    uploaded: list[str] | None = None           # the files that this rank brought to the storage
+    in_place: Checkpoint | None = None          # the checkpoint is where it stays
     name: str | None = None
 
 
@@ -75,14 +75,13 @@ class Session:
         said = Report(index, dict(metrics), name=name)
         if checkpoint is not None and upload:
             with checkpoint.as_directory() as folder:
-                persist(folder, self.storage, index, self.place.world_rank)
-            said.uploaded = True
+                said.uploaded = self.storage.stage(folder, index, self.place.world_rank, name=name, move=delete)
             if delete:
                 import shutil
 
                 shutil.rmtree(checkpoint.path, ignore_errors=True)
         elif checkpoint is not None:
-            said.in_place = checkpoint.path
+            said.in_place = checkpoint
         self.mailbox.put(said)
 
     def end(self) -> None:

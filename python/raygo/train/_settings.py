@@ -1,11 +1,10 @@
 """What a user says about a run: how many workers, where results go, what to do about failures."""
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from raygo.train.constants import DEFAULT_STORAGE_PATH
+from raygo.train._files import resolve
 
 _UNSET = "DEPRECATED"        # Ray's mark for parameters that it does not take any more
 
@@ -284,7 +283,9 @@ class RunConfig:
     name : str, optional
         The folder of the run; made of the trainer's name and the time by default.
     storage_path : str, optional
-        The folder of all runs; ``~/ray_results`` by default.
+        The folder of all runs, or a URI such as ``s3://bucket/runs``; ``~/ray_results`` by default.
+    storage_filesystem : pyarrow.fs.FileSystem or fsspec.AbstractFileSystem, optional
+        Where `storage_path` is a path.
     failure_config : FailureConfig, optional
         What to do when a worker fails.
     checkpoint_config : CheckpointConfig, optional
@@ -308,15 +309,12 @@ class RunConfig:
     stop: Any = _UNSET
     progress_reporter: Any = _UNSET
     log_to_file: Any = _UNSET
-    _storage: str = field(init=False, repr=False, default="")
 
     def __post_init__(self) -> None:
-        path = os.fspath(self.storage_path) if self.storage_path is not None else DEFAULT_STORAGE_PATH
-        if path.startswith("file://"):
-            path = path[len("file://"):]
-        if "://" in path or self.storage_filesystem is not None:
-            raise NotImplementedError(f"RunConfig(storage_path={path!r}): raygo.train stores runs in folders of this machine so far. Give a path.")
-        self._storage = os.path.abspath(os.path.expanduser(path))
+        if self.storage_filesystem is not None and self.storage_path is None:
+            raise ValueError("RunConfig: storage_filesystem is given without storage_path: give a path on it")
+        if self.storage_path is not None:
+            resolve(self.storage_path, self.storage_filesystem)       # what cannot be understood fails here
         for given, kind, name in ((self.failure_config, FailureConfig, "failure_config"), (self.checkpoint_config, CheckpointConfig, "checkpoint_config")):
             if given is not None and not isinstance(given, kind):
                 raise ValueError(f"RunConfig: {name} is a {type(given).__name__}: give a {kind.__name__}")

@@ -1,151 +1,408 @@
-"""The folder of a run, laid out as Ray does::
+"""Where a run is stored, laid out as Ray does::
 
     storage_path/name/                              the run (experiment)
-        TorchTrainer_<id>_00000_0_<time>/           its trial; Result.path
+        trainer.pkl  run_state.json                 what restores it
+        TorchTrainer_<id>_00000_0_<time>/           a trial; Result.path
             result.json  progress.csv               one line for each report
             params.json  params.pkl                 train_loop_config
             checkpoint_000000/ ...                  whole checkpoints only
 
-Ranks first copy their files to ``.incoming/<report>/<rank>/``.  The driver moves them into place when the report is complete, rank 0
-last so that it wins where ranks have files of one name: a folder named checkpoint_* is never half a checkpoint.
+A checkpoint appears whole or not at all.  On a disk, ranks copy their files to ``.incoming/<report>/<rank>/``, and whoever commits moves
+them into one folder, rank 0 last so that it wins where ranks have files of one name, and renames that.  Object stores cannot rename, so
+there ranks write to ``checkpoint_*`` itself after leaving a mark ``.uploading/<checkpoint>/<rank>.json``, and to commit is to take the
+marks away: a folder with a mark is no checkpoint.  Deleting goes the same way backwards.  The mark lists the files that have arrived, with
+digests, so that an upload that is begun again sends only the rest.
 """
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
+import tempfile
+import threading
 import time
-import uuid
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from raygo.train.constants import EXPR_PARAM_FILE, EXPR_PARAM_PICKLE_FILE, EXPR_PROGRESS_FILE, RESULT_FILE_JSON
+from raygo.train._checkpoint import Checkpoint
+from raygo.train._files import Files, join, local_files, resolve
+from raygo.train.constants import DEFAULT_STORAGE_PATH
+
+if TYPE_CHECKING:
+    import pyarrow.fs
 
 _INCOMING = ".incoming"
+_UPLOADING = ".uploading"
+_TRASH = ".deleting"
+# A mark is written again after a file as large as this, so that little is sent twice.
+_NOTE_FROM = 16 << 20
+# Object stores retry single requests themselves; this is for what that does not mend.
+_UPLOAD_ATTEMPTS = 3
 
 
-@dataclass(frozen=True)
 class StorageContext:
-    """Where things of a run are."""
+    """Where things of a run are.  It can be pickled, with its file system.
 
-    storage_fs_path: str
-    experiment_dir_name: str
-    trial_dir_name: str
-    trial_id: str
-    trial_name: str
+    Parameters
+    ----------
+    storage_path : str or os.PathLike
+        The folder of all runs: a path, or a URI such as ``s3://bucket/runs``; with `storage_filesystem`, a path there.
+    experiment_dir_name : str
+        The run's folder.
+    sync_config : SyncConfig, optional
+        Whether what trials leave in their working directory is stored too.
+    storage_filesystem : pyarrow.fs.FileSystem or fsspec.AbstractFileSystem, optional
+        The storage.
+    trial_dir_name : str, optional
+        The trial's folder in that of the run; can be set later.
+    current_checkpoint_index : int, optional
+        The number of the checkpoint that comes next from a trial that is one process.
+    read_only : bool
+        Nothing is written, not even to see whether it could be.
+    trial_id, trial_name : str, optional
+        Of the trial.
+    """
+
+    def __init__(self, storage_path: str | os.PathLike[str] | None, experiment_dir_name: str, sync_config: Any = None,
+                 storage_filesystem: Any = None, trial_dir_name: str | None = None, current_checkpoint_index: int | None = None,
+                 read_only: bool = False, trial_id: str | None = None, trial_name: str | None = None) -> None:
+        self.files: Files
+        self.files, self.storage_fs_path = resolve(storage_path if storage_path is not None else default_storage_path(), storage_filesystem)
+        self.experiment_dir_name = experiment_dir_name
+        self.trial_dir_name = trial_dir_name
+        self.sync_config = sync_config
+        self.current_checkpoint_index = current_checkpoint_index or 0
+        self.read_only = read_only
+        self.trial_id = trial_id
+        self.trial_name = trial_name
+        self._staging: str | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_staging": None}
+
+    @property
+    def storage_filesystem(self) -> pyarrow.fs.FileSystem:
+        """The storage, as pyarrow names it."""
+        return self.files.arrow()
 
     @property
     def experiment_fs_path(self) -> str:
         """The run's folder."""
-        return os.path.join(self.storage_fs_path, self.experiment_dir_name)
+        return join(self.storage_fs_path, self.experiment_dir_name)
 
     @property
     def trial_fs_path(self) -> str:
         """The trial's folder."""
-        return os.path.join(self.experiment_fs_path, self.trial_dir_name)
+        if self.trial_dir_name is None:
+            raise RuntimeError("Should not access `trial_fs_path` without setting `trial_dir_name`")
+        return join(self.experiment_fs_path, self.trial_dir_name)
 
     @property
-    def storage_filesystem(self) -> Any:
-        """Where the folders are, as pyarrow names it."""
-        import pyarrow.fs
+    def experiment_driver_staging_path(self) -> str:
+        """The run's folder on the driver's machine: itself where it is local, else what `Mirror` copies from."""
+        if self.files.local:
+            return self.experiment_fs_path
+        if self._staging is None:
+            self._staging = os.path.join(_staging_root(), self.experiment_dir_name, "driver_artifacts")
+            os.makedirs(self._staging, exist_ok=True)
+        return self._staging
 
-        return pyarrow.fs.LocalFileSystem()
+    @property
+    def trial_driver_staging_path(self) -> str:
+        """The trial's folder on the driver's machine."""
+        return os.path.join(self.experiment_driver_staging_path, self._trial())
 
-    def build_checkpoint_path_from_name(self, name: str) -> str:
+    @property
+    def trial_working_directory(self) -> str:
+        """The folder that a trial may write to as it likes, on its machine."""
+        return os.path.join(_staging_root(), self.experiment_dir_name, "working_dirs", self._trial())
+
+    def _trial(self) -> str:
+        if self.trial_dir_name is None:
+            raise RuntimeError("Should not access a trial's folder without setting `trial_dir_name`")
+        return self.trial_dir_name
+
+    @property
+    def checkpoint_dir_name(self) -> str:
+        """The next checkpoint's."""
+        return checkpoint_name(self.current_checkpoint_index)
+
+    @property
+    def checkpoint_fs_path(self) -> str:
+        """The path of the next checkpoint."""
+        return self.build_checkpoint_path_from_name(self.checkpoint_dir_name)
+
+    def build_checkpoint_path_from_name(self, checkpoint_name: str) -> str:
         """The path of a checkpoint."""
-        return os.path.join(self.trial_fs_path, name)
+        return join(self.trial_fs_path, checkpoint_name)
 
-    def incoming(self, report: int, rank: int | None = None) -> str:
-        """Where a rank puts its files of a report, or the folder of all ranks."""
-        folder = os.path.join(self.trial_fs_path, _INCOMING, f"{report:06d}")
-        return folder if rank is None else os.path.join(folder, str(rank))
+    def checkpoint(self, name: str) -> Checkpoint:
+        """A checkpoint of the trial by its name."""
+        return Checkpoint._on(self.files, self.build_checkpoint_path_from_name(name))
+
+    def create(self) -> None:
+        """Makes the folders, and finds out whether the storage can be written to."""
+        if self.files.local:
+            self.files.make_folder(self.experiment_fs_path)
+        else:
+            self.files.write(join(self.experiment_fs_path, ".validate_storage_marker"), b"")
+        if self.trial_dir_name is not None:
+            self.files.make_folder(self.trial_fs_path)
+            os.makedirs(self.trial_driver_staging_path, exist_ok=True)
+
+    def persist_current_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
+        """For a trial that is one process: stores a checkpoint under the next name; the stored one."""
+        index = self.current_checkpoint_index
+        with checkpoint.as_directory() as folder:
+            files = self.stage(folder, index, 0)
+        self.current_checkpoint_index = index + 1
+        return self.commit(index, checkpoint_name(index), files)
+
+    # A rank's side.
+
+    def stage(self, source: str, report: int, rank: int, *, name: str | None = None, move: bool = False) -> list[str]:
+        """Brings a rank's files of a report to the storage, where they are not a checkpoint yet; their names.
+
+        Parameters
+        ----------
+        source : str
+            The folder, on this machine.
+        report : int
+            The report's number.
+        rank : int
+            Who brings it.
+        name : str, optional
+            The checkpoint's folder, where it is not called after the number of the report.
+        move : bool
+            The files of `source` are not needed any more.
+        """
+        if not self.files.local:
+            return self._upload(source, name or checkpoint_name(report), rank)
+        target = self._incoming(report, rank)
+        if move and _same_disk(source, os.path.dirname(os.path.dirname(target)), self.files):
+            names = local_files(source)
+            self.files.delete(target)
+            shutil.move(source, target)
+            return names
+        return list(self.files.upload(source, target))
+
+    def _upload(self, source: str, name: str, rank: int) -> list[str]:
+        mark = join(self._mark(name), f"{rank}.json")
+        have: dict[str, tuple[int, str]] = {}
+        if self.files.is_file(mark):
+            have = {file: (size, seen) for file, (size, seen) in json.loads(self.files.read(mark)).items()}
+        else:
+            self.files.write(mark, b"{}")
+        lock = threading.Lock()
+
+        def note() -> None:
+            self.files.write(mark, json.dumps(have).encode())
+
+        def done(file: str, size: int, seen: str) -> None:
+            with lock:
+                have[file] = (size, seen)
+                if size >= _NOTE_FROM:
+                    note()
+
+        for attempt in range(_UPLOAD_ATTEMPTS):
+            try:
+                return list(self.files.upload(source, self.build_checkpoint_path_from_name(name), done, have))
+            except (FileNotFoundError, PermissionError):
+                raise
+            except OSError:
+                if attempt + 1 == _UPLOAD_ATTEMPTS:
+                    note()
+                    raise
+                time.sleep(0.3 * 4 ** attempt)
+        raise AssertionError("unreachable")
+
+    # The side of whoever sees that a report is complete.
+
+    def commit(self, report: int, name: str, files: list[str] | None = None) -> Checkpoint:
+        """Makes what ranks brought for a report the checkpoint `name`.  Late files join those that are there.
+
+        Parameters
+        ----------
+        files : list of str, optional
+            What the ranks brought in all; on an object store anything else is left from an upload that was given up, and goes.
+        """
+        path = self.build_checkpoint_path_from_name(name)
+        if self.files.local:
+            self._merge(self._incoming(report), path)
+        else:
+            if files is not None:
+                for stray in set(self.files.files(path)) - set(files):
+                    self.files.delete(join(path, stray))
+            self.files.delete(self._mark(name))
+        return self.checkpoint(name)
+
+    def _merge(self, incoming: str, final: str) -> None:
+        merged = final if os.path.isdir(final) else incoming + ".merged"
+        os.makedirs(merged, exist_ok=True)
+        for rank in sorted(os.listdir(incoming), key=int, reverse=True):
+            _move_tree(os.path.join(incoming, rank), merged)
+        shutil.rmtree(incoming)
+        if merged != final:
+            os.replace(merged, final)
+
+    def discard(self, report: int | None = None, name: str | None = None) -> None:
+        """Removes what ranks brought for a report that came to nothing, or for all of them."""
+        if self.files.local:
+            self.files.delete(join(self.trial_fs_path, _INCOMING) if report is None else self._incoming(report))
+            if report is None:
+                self.files.delete(join(self.trial_fs_path, _TRASH))
+            return
+        names = self._unfinished() if report is None else {name or checkpoint_name(report)}
+        for each in names:
+            self.files.delete(self.build_checkpoint_path_from_name(each))
+            self.files.delete(self._mark(each))
+        if report is None:
+            self.files.delete(join(self.trial_fs_path, _UPLOADING))
+
+    def checkpoints(self) -> list[str]:
+        """The names of the trial's checkpoints, sorted; whole ones only."""
+        unfinished = self._unfinished()
+        return [name for name in self.files.folders(self.trial_fs_path) if name.startswith("checkpoint_") and name not in unfinished]
+
+    def is_checkpoint(self, name: str) -> bool:
+        """Whether there is a whole checkpoint of that name."""
+        return self.files.is_folder(self.build_checkpoint_path_from_name(name)) and (self.files.local or name not in self._unfinished())
+
+    def delete_checkpoint(self, name: str) -> None:
+        """Deletes a checkpoint; at no time half of it is to be seen as one."""
+        path = self.build_checkpoint_path_from_name(name)
+        if self.files.local:
+            trash = join(self.trial_fs_path, _TRASH, name)
+            os.makedirs(os.path.dirname(trash), exist_ok=True)
+            try:
+                os.replace(path, trash)
+            except FileNotFoundError:
+                return
+            self.files.delete(trash)
+            return
+        self.files.write(join(self._mark(name), "deleting.json"), b"{}")
+        self.files.delete(path)
+        self.files.delete(self._mark(name))
+
+    def _incoming(self, report: int, rank: int | None = None) -> str:
+        folder = join(self.trial_fs_path, _INCOMING, f"{report:06d}")
+        return folder if rank is None else join(folder, str(rank))
+
+    def _mark(self, name: str) -> str:
+        return join(self.trial_fs_path, _UPLOADING, name)
+
+    def _unfinished(self) -> set[str]:
+        return set() if self.files.local else set(self.files.folders(join(self.trial_fs_path, _UPLOADING)))
+
+    def __repr__(self) -> str:
+        return (f"StorageContext(storage_filesystem={self.files.name!r}, storage_fs_path={self.storage_fs_path!r}, "
+                f"experiment_dir_name={self.experiment_dir_name!r}, trial_dir_name={self.trial_dir_name!r}, "
+                f"current_checkpoint_index={self.current_checkpoint_index})")
 
 
-def new_run(storage_path: str, name: str | None, trainer: str) -> StorageContext:
-    """Makes the folders of a fresh run."""
-    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-    trial_id = f"{uuid.uuid4().hex[:5]}_00000"
-    context = StorageContext(storage_path, name or f"{trainer}_{stamp}", f"{trainer}_{trial_id}_0_{stamp}", trial_id, f"{trainer}_{trial_id}")
-    os.makedirs(context.trial_fs_path)
-    return context
+def checkpoint_name(index: int) -> str:
+    """How checkpoints are called."""
+    return f"checkpoint_{index:06d}"
 
 
-def persist(source: str, context: StorageContext, report: int, rank: int) -> None:
-    """In a worker: copies a rank's files to where the driver finds them."""
-    shutil.copytree(source, context.incoming(report, rank), dirs_exist_ok=True)
+def default_storage_path() -> str:
+    """Where runs are stored when nobody says so."""
+    return os.environ.get("RAY_AIR_LOCAL_CACHE_DIR") or os.environ.get("TUNE_RESULT_DIR") or DEFAULT_STORAGE_PATH
 
 
-def commit(context: StorageContext, report: int, name: str) -> str:
-    """Moves what the ranks brought into the checkpoint `name`, and returns its path.  Late files join those that are there."""
-    incoming = context.incoming(report)
-    final = context.build_checkpoint_path_from_name(name)
-    merged = final if os.path.isdir(final) else incoming + ".merged"
-    os.makedirs(merged, exist_ok=True)
-    for rank in sorted(os.listdir(incoming), key=int, reverse=True):
-        _move_tree(os.path.join(incoming, rank), merged)
-    shutil.rmtree(incoming)
-    if merged != final:
-        os.replace(merged, final)
-    return final
+def _staging_root() -> str:
+    from raygo import _session
+
+    session = _session.current
+    folder = session.session_dir if session is not None else ""
+    if not folder or not os.path.isdir(folder):
+        folder = os.path.join(tempfile.gettempdir(), f"raygo-{os.getuid()}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    return os.path.join(folder, "artifacts")
+
+
+def _same_disk(source: str, target: str, files: Files) -> bool:
+    files.make_folder(target)
+    return os.stat(source).st_dev == os.stat(target).st_dev
 
 
 def _move_tree(source: str, target: str) -> None:
-    for base, folders, files in os.walk(source):
+    for base, folders, names in os.walk(source):
         place = os.path.normpath(os.path.join(target, os.path.relpath(base, source)))
         for folder in folders:
             os.makedirs(os.path.join(place, folder), exist_ok=True)
-        for file in files:
-            os.replace(os.path.join(base, file), os.path.join(place, file))
+        for name in names:
+            os.replace(os.path.join(base, name), os.path.join(place, name))
 
 
-def discard_incoming(context: StorageContext, report: int | None = None) -> None:
-    """Removes what ranks brought for a report that came to nothing, or for all of them."""
-    folder = os.path.join(context.trial_fs_path, _INCOMING) if report is None else context.incoming(report)
-    shutil.rmtree(folder, ignore_errors=True)
+class Mirror:
+    """Copies small files of a folder of this machine to the storage, in a thread of its own; the newest content of each.
 
+    Where the folder is on the storage already, it does nothing.
+    """
 
-class ResultFiles:
-    """Writes result.json and progress.csv, a line for each report."""
+    def __init__(self, files: Files, folder: str, path: str) -> None:
+        self._files = files
+        self._folder = folder
+        self._path = path
+        self._sent: dict[str, tuple[int, int]] = {}
+        self._wake = threading.Condition()
+        self._due = self._busy = self._closed = False
+        self._thread: threading.Thread | None = None
+        self.error: OSError | None = None
 
-    def __init__(self, context: StorageContext, params: Any) -> None:
-        self._folder = context.trial_fs_path
-        self._columns: list[str] | None = None
-        with open(os.path.join(self._folder, EXPR_PARAM_FILE), "w") as file:
-            json.dump(params, file, default=plain, indent=2, sort_keys=True, skipkeys=True)
-        from raygo import cloudpickle
+    def touch(self) -> None:
+        """Something has changed."""
+        if self._files.local:
+            return
+        with self._wake:
+            self._due = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="raygo-mirror", daemon=True)
+                self._thread.start()
+            self._wake.notify_all()
 
-        with open(os.path.join(self._folder, EXPR_PARAM_PICKLE_FILE), "wb") as file:
-            file.write(cloudpickle.dumps(params))
-        open(os.path.join(self._folder, RESULT_FILE_JSON), "a").close()
+    def close(self) -> None:
+        """Waits until all is there, and ends the thread.
 
-    def write(self, metrics: dict[str, Any]) -> None:
-        """One more line."""
-        with open(os.path.join(self._folder, RESULT_FILE_JSON), "a") as file:
-            file.write(json.dumps(metrics, default=plain, skipkeys=True) + "\n")
-        flat = _flatten(metrics)
-        with open(os.path.join(self._folder, EXPR_PROGRESS_FILE), "a", newline="") as file:
-            if self._columns is None:
-                self._columns = list(flat)
-                csv.writer(file).writerow(self._columns)
-            csv.writer(file).writerow([flat.get(column, "") for column in self._columns])
+        Raises
+        ------
+        StorageError
+            The last attempt failed.
+        """
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self.error is not None:
+            raise self.error
 
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not self._due:
+                    if self._closed:
+                        return
+                    self._wake.wait()
+                self._due = False
+            try:
+                self.send()
+                self.error = None
+            except OSError as error:
+                self.error = error
 
-def _flatten(metrics: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in metrics.items():
-        if isinstance(value, dict):
-            flat.update(_flatten(value, f"{prefix}{key}/"))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def plain(value: Any) -> Any:
-    """A value that JSON does not know, as one that it knows."""
-    for turn in ("tolist", "item"):          # NumPy and torch
-        if hasattr(value, turn):
-            return getattr(value, turn)()
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=repr)
-    return repr(value)
+    def send(self) -> None:
+        """Copies what has changed, now."""
+        for name in local_files(self._folder) if not self._files.local else []:
+            here = os.path.join(self._folder, name)
+            try:
+                state = os.stat(here)
+            except FileNotFoundError:
+                continue
+            seen = (state.st_size, state.st_mtime_ns)
+            if self._sent.get(name) == seen:
+                continue
+            with open(here, "rb") as file:
+                self._files.write(join(self._path, name), file.read())
+            self._sent[name] = seen

@@ -1,0 +1,194 @@
+"""Storages: checkpoints appear whole or not at all, on disks, object stores and file systems of fsspec."""
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import s3
+
+from raygo.train import Checkpoint
+from raygo.train._files import LOCAL, resolve
+from raygo.train._storage import Mirror, StorageContext
+from raygo.train.error import StorageError
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="module")
+def shelf():
+    pytest.importorskip("moto")
+    with s3.service():
+        yield
+
+
+@pytest.fixture(params=["local", "uri", "s3", "s3 by fsspec", "fsspec"])
+def place(request, tmp_path):
+    """A storage path and file system."""
+    if request.param.startswith("s3"):
+        request.getfixturevalue("shelf")
+        path = f"shelf/{request.param}/{request.function.__name__}".replace(" ", "-")
+        if request.param == "s3":
+            return f"s3://{path}", None
+        import fsspec
+
+        return path, fsspec.filesystem("s3", key="k", secret="s", endpoint_url=os.environ["AWS_ENDPOINT_URL"], skip_instance_cache=True)
+    if request.param == "fsspec":
+        from fsspec.implementations.dirfs import DirFileSystem
+        from fsspec.implementations.local import LocalFileSystem
+
+        return "inside", DirFileSystem(str(tmp_path), LocalFileSystem())
+    return (f"file://{tmp_path}" if request.param == "uri" else str(tmp_path)), None
+
+
+def context(place):
+    storage = StorageContext(place[0], "run", storage_filesystem=place[1], trial_dir_name="trial")
+    storage.create()
+    return storage
+
+
+def folder(tmp_path, name, **files):
+    made = tmp_path / "sources" / name
+    for file, text in files.items():
+        (made / file).parent.mkdir(parents=True, exist_ok=True)
+        (made / file).write_text(text)
+    return str(made)
+
+
+def content(checkpoint):
+    with checkpoint.as_directory() as place:
+        return {name: LOCAL.read(os.path.join(place, name)).decode() for name in LOCAL.files(place)}
+
+
+def test_ranks_make_one_checkpoint(place, tmp_path):
+    storage = pickle.loads(pickle.dumps(context(place)))
+    one = storage.stage(folder(tmp_path, "one", **{"a": "1", "deep/b": "2"}), 0, 0)
+    assert storage.checkpoints() == []
+    two = storage.stage(folder(tmp_path, "two", c="3"), 0, 1)
+    assert sorted(one + two) == ["a", "c", "deep/b"] and storage.checkpoints() == [] and not storage.is_checkpoint("checkpoint_000000")
+    checkpoint = storage.commit(0, "checkpoint_000000", one + two)
+    assert storage.checkpoints() == ["checkpoint_000000"]
+    assert content(checkpoint) == {"a": "1", "deep/b": "2", "c": "3"}
+    assert pickle.loads(pickle.dumps(checkpoint)) == checkpoint
+    checkpoint.set_metadata({"k": 1})
+    checkpoint.update_metadata({"l": [2]})
+    assert checkpoint.get_metadata() == {"k": 1, "l": [2]}
+    assert sorted(LOCAL.files(checkpoint.to_directory(tmp_path / "copy"))) == [".metadata.json", "a", "c", "deep/b"]
+    storage.delete_checkpoint("checkpoint_000000")
+    assert storage.checkpoints() == [] and storage.files.files(storage.trial_fs_path) == {}
+    with pytest.raises(FileNotFoundError, match="trial/checkpoint_000000"):
+        content(checkpoint)
+
+
+def test_what_was_left_of_an_upload_does_not_come_into_the_next(place, tmp_path):
+    storage = context(place)
+    storage.stage(folder(tmp_path, "one", stale="x", same="s", other="old"), 4, 0)
+    files = storage.stage(folder(tmp_path, "two", same="s", other="new"), 4, 0)
+    if storage.files.local:
+        storage.discard()
+        files = storage.stage(folder(tmp_path, "two", same="s", other="new"), 4, 0)
+    assert content(storage.commit(4, "checkpoint_000004", files)) == {"same": "s", "other": "new"}
+    storage.stage(folder(tmp_path, "one", stale="x"), 5, 0)
+    storage.discard()
+    assert storage.checkpoints() == ["checkpoint_000004"]
+    assert sorted(storage.files.files(storage.trial_fs_path)) == ["checkpoint_000004/other", "checkpoint_000004/same"]
+
+
+def test_one_process_numbers_its_own(place, tmp_path):
+    storage = context(place)
+    made = [storage.persist_current_checkpoint(Checkpoint(folder(tmp_path, str(i), n=str(i)))) for i in range(2)]
+    assert [content(c) for c in made] == [{"n": "0"}, {"n": "1"}]
+    assert storage.checkpoints() == ["checkpoint_000000", "checkpoint_000001"] and storage.checkpoint_dir_name == "checkpoint_000002"
+
+
+def test_small_files_and_their_mirror(place):
+    storage = context(place)
+    files = storage.files
+    path = f"{storage.experiment_fs_path}/sub/state.json"
+    for text in (b"one", b"two"):
+        files.write(path, text)
+        assert files.read(path) == text
+    assert files.is_file(path) and files.files(f"{storage.experiment_fs_path}/sub") == {"state.json": 3}
+    assert files.folders(storage.experiment_fs_path) == [name for name in ("sub", "trial") if name == "sub" or files.is_folder(storage.trial_fs_path)]
+    assert files.files(f"{storage.experiment_fs_path}/absent") == {} and files.folders(f"{storage.experiment_fs_path}/absent") == []
+    with pytest.raises(FileNotFoundError, match="absent"):
+        files.read(f"{storage.experiment_fs_path}/absent")
+    mirror = Mirror(files, storage.trial_driver_staging_path, storage.trial_fs_path)
+    with open(os.path.join(storage.trial_driver_staging_path, "result.json"), "w") as file:
+        file.write("{}\n")
+    mirror.touch()
+    mirror.close()
+    assert files.read(f"{storage.trial_fs_path}/result.json") == b"{}\n"
+
+
+def test_a_killed_upload_is_no_checkpoint_and_goes_on_where_it_was(shelf, tmp_path):
+    """The process is killed while its second file is under way."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a-first").write_bytes(os.urandom(17 << 20))
+    os.mkfifo(source / "z-never-ends")
+    script = textwrap.dedent("""
+        import sys
+        from raygo.train._storage import StorageContext
+        StorageContext("s3://shelf/killed", "run", trial_dir_name="trial").stage(sys.argv[1], 0, 0)
+    """)
+    process = subprocess.Popen([sys.executable, "-c", script, str(source)])
+    writer = os.open(source / "z-never-ends", os.O_WRONLY)       # returns when the upload reads from it
+    os.write(writer, b"something")
+    storage = StorageContext("s3://shelf/killed", "run", trial_dir_name="trial")
+    mark = f"{storage.trial_fs_path}/.uploading/checkpoint_000000/0.json"
+    while b"a-first" not in storage.files.read(mark):
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    os.close(writer)
+    assert storage.checkpoints() == [] and "killed/run/trial/checkpoint_000000/a-first" in s3.keys("killed/")
+    os.unlink(source / "z-never-ends")
+    (source / "z-never-ends").write_text("ends")
+    sent = []
+    upload = storage.files.upload
+    storage.files.upload = lambda source, path, done, have: upload(source, path, lambda *file: (sent.append(file[0]), done(*file)), have)
+    files = storage.stage(str(source), 0, 0)
+    assert sent == ["z-never-ends"]
+    assert (storage.commit(0, "checkpoint_000000", files).to_directory(tmp_path / "back"))
+    assert (tmp_path / "back" / "a-first").read_bytes() == (source / "a-first").read_bytes()
+    storage.discard()
+    assert storage.checkpoints() == ["checkpoint_000000"] and not [key for key in s3.keys("killed/") if ".uploading" in key]
+
+
+def test_a_download_is_shared_and_removed(shelf, tmp_path):
+    storage = StorageContext("s3://shelf/shared", "run", trial_dir_name="trial")
+    checkpoint = storage.persist_current_checkpoint(Checkpoint(folder(tmp_path, "x", n="1")))
+    with checkpoint.as_directory() as first:
+        with Checkpoint("s3://shelf/shared/run/trial/checkpoint_000000").as_directory() as second:
+            assert first == second
+        assert os.path.isdir(first)
+    assert not os.path.exists(first) and not os.path.exists(f"{first}.lock")
+
+
+def test_errors_name_file_and_storage(shelf, tmp_path):
+    with pytest.raises(StorageError, match=r"s3.*no-such-bucket-here/x"):
+        StorageContext("s3://no-such-bucket-here/x", "run", trial_dir_name="trial").create()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"local.*file/run"):
+        StorageContext(str(tmp_path / "file"), "run", trial_dir_name="trial").create()
+    with pytest.raises(ValueError, match="nowhere://"):
+        resolve("nowhere://x")
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a small file system of its own")
+def test_a_full_disk(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("no permission to mount")
+    try:
+        storage = StorageContext(str(disk), "run", trial_dir_name="trial")
+        storage.create()
+        good = storage.persist_current_checkpoint(Checkpoint(folder(tmp_path, "good", n="1")))
+        with pytest.raises(StorageError, match=r"local: No space left on device.*big"):
+            storage.persist_current_checkpoint(Checkpoint(folder(tmp_path, "bad", big="x" * (2 << 20))))
+        assert storage.checkpoints() == ["checkpoint_000000"] and content(good) == {"n": "1"}
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
