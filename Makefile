@@ -84,7 +84,7 @@ wheel-arm64: $(VENV)/.test ## the same for aarch64: built and checked, not run
 	@tests/packaging/wheel.sh $(PY) aarch64
 
 clean: ## remove what was built (not .venv)
-	@rm -rf build dist python/raygo/*.so
+	@rm -rf build dist python/raygo/*.so python/raygo/raygo-gpus
 
 # ---- the steps of make test
 

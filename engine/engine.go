@@ -150,6 +150,9 @@ func Start(opts Options) (*Node, error) {
 		n.wg.Go(func() { n.accept(n.listener) })
 	}
 	n.logf("raygo %s, node %s, pid %d: %v", version.Version, n.nodeID(), os.Getpid(), total)
+	if opts.gpuLost != nil {
+		n.logf("warning: of this machine's GPUs only their number is known: %v", opts.gpuLost)
+	}
 	return n, nil
 }
 

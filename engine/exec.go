@@ -98,7 +98,7 @@ func (n *Node) execContext(w *worker, t *taskState) []byte {
 	if len(shares) > 0 {
 		gpus := make([]string, len(shares))
 		for i, s := range shares {
-			gpus[i] = n.opts.GPUIDs[s.Index]
+			gpus[i] = n.opts.gpuIDs[s.Index]
 		}
 		m["gpus"] = gpus
 	}

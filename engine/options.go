@@ -1,14 +1,12 @@
 package engine
 
 import (
-	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/raygo/raygo/engine/errs"
+	"github.com/raygo/raygo/engine/gpu"
 	"github.com/raygo/raygo/engine/memmon"
 	"github.com/raygo/raygo/engine/schedule"
 
@@ -20,7 +18,9 @@ type Options struct {
 	Version           string             `msgpack:"version"`                   // of who starts the engine; another one is refused
 	NumCPUs           *float64           `msgpack:"num_cpus"`                  // nil: those of the machine
 	NumGPUs           *float64           `msgpack:"num_gpus"`                  // nil: those that are found
-	GPUIDs            []string           `msgpack:"gpu_ids"`                   // what to put into CUDA_VISIBLE_DEVICES for each; nil: 0, 1, …
+	VisibleGPUs       *string            `msgpack:"cuda_visible_devices"`      // the variable, where it is set
+	GPUProbe          string             `msgpack:"gpu_probe"`                 // path of raygo-gpus; "": GPUs have no names
+	NVMLLibrary       string             `msgpack:"nvml_library"`              // instead of the system's libnvidia-ml
 	Resources         map[string]float64 `msgpack:"resources"`                 // more, by name
 	Labels            map[string]string  `msgpack:"labels"`                    // of the node
 	Memory            int64              `msgpack:"memory"`                    // bytes tasks may ask for; 0: what is available, without the object store
@@ -52,7 +52,9 @@ type Options struct {
 	// ProcRoot is a folder with a proc and a sys of its own, for tests.
 	ProcRoot string `msgpack:"-"`
 
-	memory *memmon.Source // nil: the machine does not say
+	memory  *memmon.Source // nil: the machine does not say
+	gpuIDs  []string       // what to put into CUDA_VISIBLE_DEVICES for each GPU
+	gpuLost error          // why nothing but their number is known of the GPUs; nil: it is, or there are none
 }
 
 // ParseOptions reads the map that raygo_engine_start gets.
@@ -155,27 +157,15 @@ func (o *Options) complete() (schedule.Resources, error) {
 	if o.NumCPUs != nil {
 		r[schedule.CPU] = schedule.FromFloat(*o.NumCPUs)
 	}
-	gpus := 0.0
-	if o.NumGPUs != nil {
-		gpus = *o.NumGPUs
-	} else {
-		found := findGPUs()
-		if o.GPUIDs == nil {
-			o.GPUIDs = found
-		}
-		gpus = float64(len(found))
-	}
-	if gpus != 0 {
-		r[schedule.GPU] = schedule.FromFloat(gpus)
-	}
-	for len(o.GPUIDs) < int(gpus+0.9999) {
-		o.GPUIDs = append(o.GPUIDs, strconv.Itoa(len(o.GPUIDs)))
-	}
+	kind := o.completeGPUs(r)
 	for name, f := range o.Resources {
 		if _, taken := r[name]; taken || name == schedule.GPU {
 			return nil, errs.New(errs.EINVAL, "resources names %q, which has an option of its own", name)
 		}
 		r[name] = schedule.FromFloat(f)
+	}
+	if name := "accelerator_type:" + kind; kind != "" && r[name] == 0 {
+		r[name] = schedule.One
 	}
 	for name, a := range r {
 		if a < 0 {
@@ -199,21 +189,25 @@ func (o *Options) openMemory() (total, available int64) {
 	return total, available
 }
 
-// findGPUs lists the ids of the GPUs this process may use.
-func findGPUs() []string {
-	devices, err := filepath.Glob("/proc/driver/nvidia/gpus/*")
-	if err != nil || len(devices) == 0 {
-		return nil
+// completeGPUs adds the GPUs that are found, or that the user says there are, and returns their kind where it is known.
+func (o *Options) completeGPUs(r schedule.Resources) (kind string) {
+	var found []gpu.Device
+	if o.NumGPUs == nil || *o.NumGPUs > 0 {
+		found, o.gpuLost = gpu.Find(gpu.Machine{Root: o.ProcRoot, Probe: o.GPUProbe, Library: o.NVMLLibrary, Visible: o.VisibleGPUs})
 	}
-	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
-		if visible == "" || visible == "NoDevFiles" || visible == "-1" {
-			return nil
-		}
-		return strings.Split(visible, ",")
+	gpus := float64(len(found))
+	if o.NumGPUs != nil {
+		gpus = *o.NumGPUs
 	}
-	ids := make([]string, len(devices))
-	for i := range ids {
-		ids[i] = strconv.Itoa(i)
+	if gpus != 0 {
+		r[schedule.GPU] = schedule.FromFloat(gpus)
 	}
-	return ids
+	o.gpuIDs = gpu.IDs(found, o.VisibleGPUs)
+	for len(o.gpuIDs) < int(gpus+0.9999) { // a user may say that there are more than can be seen, as tests do
+		o.gpuIDs = append(o.gpuIDs, strconv.Itoa(len(o.gpuIDs)))
+	}
+	if len(found) > 0 {
+		kind = gpu.AcceleratorType(found[0].Name)
+	}
+	return kind
 }

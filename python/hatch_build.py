@@ -1,4 +1,4 @@
-"""Builds the native parts: libraygo.so (Go) and the binding (C).
+"""Builds the native parts: libraygo.so (Go), the binding (C) and raygo-gpus (Go), which finds GPUs.
 
 Hatchling calls the hook at the end for wheels and editable installs; ``python python/hatch_build.py`` rebuilds in place, which is what
 ``make build`` does. Both end in :func:`build`. Only the standard library is used, so that the rebuild needs nothing installed.
@@ -126,6 +126,19 @@ def build_library(target: Path) -> None:
         partial.with_suffix(".h").unlink(missing_ok=True)  # cgo's header; raygo.h is written by hand
 
 
+def build_gpu_probe(target: Path) -> None:
+    """Build the program that asks NVIDIA's library for the names of the GPUs; it loads the library where there is one."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    # go-nvml names functions that NVIDIA has deprecated; that is its affair.
+    flags = " ".join(filter(None, [os.environ.get("CGO_CFLAGS", "-O2"), "-Wno-deprecated-declarations"]))
+    env = {**os.environ, "CGO_ENABLED": "1", "CC": shlex.join(find_cc()), "CGO_CFLAGS": flags}
+    try:
+        run(target.name, [find_go(), "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", str(partial), "./engine/gpu/raygo-gpus"], env)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def binding_sources() -> list[Path]:
     """Return what the binding is compiled from: its own C and the C client."""
     return [*sorted((PACKAGE / "_csrc").glob("*.c")), *sorted((ROOT / "capi").glob("client*.c"))]
@@ -159,11 +172,12 @@ def build_binding(target: Path) -> None:
 
 
 def build(folder: Path) -> list[Path]:
-    """Build both into `folder` and return their paths."""
+    """Build all into `folder` and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "libraygo.so", folder / binding_name()]
+    paths = [folder / "libraygo.so", folder / binding_name(), folder / "raygo-gpus"]
     build_library(paths[0])
     build_binding(paths[1])
+    build_gpu_probe(paths[2])
     return paths
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 RAY_VERSION = "2.60.0"  # whose API this is
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
 _CONNECT_S = 15.0
 _STOP_S = 10.0
 _lock = RLock()  # one start or end at a time: tasks called from two threads must not start two engines
@@ -453,13 +454,7 @@ def _start(hello: dict[str, Any], limits: dict[str, Any], internal: dict[str, An
     from raygo._calls import error_of, pack
 
     options: dict[str, Any] = {key: value for key, value in limits.items() if value is not None}
-    gpus = _visible_gpus()
-    if gpus is not None and limits["num_gpus"] is not None and limits["num_gpus"] > len(gpus) and "CUDA_VISIBLE_DEVICES" in os.environ and gpus:
-        raise ValueError(f"Attempting to start raylet with {limits['num_gpus']} GPU, but CUDA_VISIBLE_DEVICES contains {gpus}.")
-    if gpus:
-        options["gpu_ids"] = gpus
-    if gpus is not None:
-        options.setdefault("num_gpus", len(gpus))
+    _name_gpus(options)
     options.update(version=__version__, executable=sys.executable, listen=True)
     folder = internal.get("_temp_dir") or os.environ.get("RAYGO_TMPDIR")
     if folder:
@@ -477,7 +472,7 @@ def _start(hello: dict[str, Any], limits: dict[str, Any], internal: dict[str, An
     options.update((key, settings[key]) for key in _SETTINGS if key in settings)
     # The engine's own copy of the environment dates from when its library was loaded.
     hello["env"] = dict(os.environ)
-    library = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libraygo.so")
+    library = os.path.join(_FOLDER, "libraygo.so")
     try:
         return _binding.engine_start(library, pack(options), pack(hello))
     except _binding.CallError as refusal:
@@ -493,15 +488,18 @@ def _connect(path: str, hello: dict[str, Any]) -> bytes:
         raise ConnectionError(f"Could not connect to the session at {path}: {refusal.message}") from None
 
 
-def _visible_gpus() -> list[str] | None:
-    """The GPUs this process may use, as CUDA names them; None when the machine does not say."""
+def _name_gpus(options: dict[str, Any]) -> None:
+    """Say what is known here of GPUs: which of them this process may use, and who can tell their names."""
+    options["gpu_probe"] = os.path.join(_FOLDER, "raygo-gpus")
+    if os.environ.get("RAYGO_NVML_LIBRARY"):
+        options["nvml_library"] = os.environ["RAYGO_NVML_LIBRARY"]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [] if visible in ("", "NoDevFiles", "-1") else [part.strip() for part in visible.split(",")]
-    try:
-        return [str(i) for i in range(len(os.listdir("/proc/driver/nvidia/gpus")))]
-    except OSError:
-        return None
+    if visible is None:
+        return
+    options["cuda_visible_devices"] = visible
+    shown = [] if visible in ("", "NoDevFiles", "-1") else visible.split(",")
+    if shown and options.get("num_gpus", 0) > len(shown):
+        raise ValueError(f"Attempting to start raylet with {options['num_gpus']} GPU, but CUDA_VISIBLE_DEVICES contains {shown}.")
 
 
 def _after_start() -> None:

@@ -132,14 +132,21 @@ def decode(context: bytes) -> dict[str, Any]:
     return fields
 
 
+def show_gpus(context: dict[str, Any]) -> bool:
+    """Let CUDA see the GPUs that were given, unless there are none or the user sees to that."""
+    if "gpus" not in context or os.environ.get("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES", "").lower() in ("1", "true"):
+        return False
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, context["gpus"]))
+    return True
+
+
 @contextmanager
 def gpus_visible(context: dict[str, Any]) -> Iterator[None]:
     """Show the task the GPUs that it was given, and no longer than it runs."""
-    if "gpus" not in context:
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not show_gpus(context):
         yield
         return
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, context["gpus"]))
     try:
         yield
     finally:
@@ -171,8 +178,7 @@ def create_actor(state: State, task: Any) -> Any:
     """Make this process's actor; what it returns tells the loop how its calls run."""
     template: Template = task.template
     actor = Actor(task.id, template, decode(task.context))
-    if "gpus" in actor.context:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, actor.context["gpus"]))
+    show_gpus(actor.context)
     state.actor = actor
     _name_output(template.name)
     if template.captor:

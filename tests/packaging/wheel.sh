@@ -14,10 +14,11 @@ case $kind in
   native) ;;
   x86_64 | aarch64)
     go_arch=$([ "$kind" = x86_64 ] && echo amd64 || echo arm64)
-    # cgo asks the compiler for its flags in ways that zig's driver answers only as a plain program, hence the script.
+    # cgo asks the compiler for its flags in ways that zig's driver answers only as a plain program, hence the script. zig refuses a flag
+    # of go-nvml's, which raygo-gpus does not need: it has what the flag excuses the lack of.
     cat >"$work/cc" <<CC
-#!/bin/sh
-exec "$python" -m ziglang cc -target $kind-linux-gnu.2.28 "\$@"
+#!/bin/bash
+exec "$python" -m ziglang cc -target $kind-linux-gnu.2.28 "\${@/#-Wl,--unresolved-symbols=*/-Wl,--export-dynamic}"
 CC
     chmod +x "$work/cc"
     export CC=$work/cc GOOS=linux GOARCH=$go_arch RAYGO_PLATFORM_TAG=linux_$kind
