@@ -38,7 +38,7 @@ raygo_status rga_store(struct rga_rt *rt, struct rg_oid oid, uint32_t format, si
                        raygo_error *err) {
   uint8_t *data;
   char *message = NULL;
-  int r = rg_create(rt->c, oid, rga_head(format) + len, rga_left(w), w->check, w->arg, &data, &message);
+  int r = rg_create(rt->c, oid, rga_head(format) + len, rga_left(w), w->check, w->arg, &data, NULL, &message);
   if (r) {
     char what[96];
     snprintf(what, sizeof what, "There is no room in the object store for a value of %zu bytes", len);
@@ -66,8 +66,7 @@ static raygo_status put_small(struct rga_rt *rt, uint64_t number, uint32_t forma
 static rg_slot *arena_slot(struct rga_rt *rt, uint64_t number) { return rg_slot_new(rt->c, number, 0, 1); }
 
 static raygo_status seal(struct rga_rt *rt, rg_slot *s, size_t len, raygo_error *err) {
-  s->len = len;
-  atomic_store_explicit(&s->state, RG_S_ARENA, memory_order_release);
+  rg_slot_stored(s, len, 0, NULL);
   int r = rg_seal(rt->c, s->oid, len, 0, NULL, 0);
   return r ? rga_code(err, r, "The object was not sealed") : RAYGO_OK;
 }

@@ -519,6 +519,7 @@ void rg_free_client(rg_client *c) {
   rg_file_free_all(c);
   if (c->arena_ro) munmap(c->arena_ro, c->arena_size);
   if (c->arena_rw) munmap(c->arena_rw, c->arena_size);
+  if (c->leases) munmap((void *)c->leases, RG_LEASES * sizeof *c->leases);
   forget_fd(&c->fd);
   forget_fd(&c->mon_fd);
   rg_chunk_free(c);

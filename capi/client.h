@@ -31,7 +31,10 @@ struct rg_slot {                 /* what this process knows of one object; read 
   _Atomic uint8_t state;         /* RG_S_* */
   uint8_t is_error;              /* the value is an exception */
   uint8_t asked;                 /* mu: SUBSCRIBE or the submit itself will bring it */
-  uint8_t *data;                 /* inline and syserr: the blob, 8-aligned, valid while a handle is held */
+  union {
+    uint8_t *data;               /* inline and syserr: the blob, 8-aligned, valid while a handle is held */
+    struct rg_lease *lease;      /* mu.  arena: how this process, which made the object, pins it without asking; may be NULL */
+  };
   uint64_t len;
   struct rg_waitnode *waiters;   /* mu */
   rg_slot *hash_next;            /* mu */
@@ -44,6 +47,11 @@ struct rg_slot {                 /* what this process knows of one object; read 
 struct rg_counter { _Atomic int32_t n; _Atomic int32_t refs; };   /* malloc'd; freed at refs 0 */
 void rg_counter_decref(rg_counter *k);
 
+struct rg_lease {                /* a word of the file of leases, while its upper half is gen; objectstore/lease.go */
+  uint64_t offset;               /* of the object in the arena */
+  uint32_t index, gen;
+};
+
 struct rg_pin {                  /* read-only bytes in the arena, or in a file, that stay while refs > 0 */
   struct rg_oid oid;
   rg_client *c;
@@ -53,6 +61,7 @@ struct rg_pin {                  /* read-only bytes in the arena, or in a file, 
   _Atomic int32_t refs;
   void *map;                     /* NULL: in the arena; else this pin's own mapping */
   size_t maplen;
+  uint32_t lease_index, lease_gen;   /* lease_gen not 0: it was taken by a lease */
   rg_pin *next;
 };
 
@@ -126,8 +135,10 @@ int rg_template(rg_client *c, uint64_t number, const void *map, size_t len);
 int rg_submit(rg_client *c, uint64_t task, uint16_t flags, const struct rg_submit *s, const struct rg_oid *top,
               const struct rg_oid *nested, const void *args, rg_counter *counter, rg_slot **returns);
 int rg_put(rg_client *c, uint64_t task, const void *blob, size_t len, int is_error, const struct rg_oid *refs, uint32_t nrefs, rg_slot **out);
+/* message: malloc'd, on error.  lease: may be NULL; else this process will want to read the object: malloc'd, or NULL when there is none */
 int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns, rg_check_fn check, void *arg,
-              uint8_t **data, char **message);                             /* message: malloc'd, on error */
+              uint8_t **data, struct rg_lease **lease, char **message);
+void rg_slot_stored(rg_slot *s, uint64_t len, int is_error, struct rg_lease *lease);   /* the value of a new slot is in such space; takes lease */
 int rg_seal(rg_client *c, struct rg_oid oid, uint64_t len, int is_error, const struct rg_oid *refs, uint32_t nrefs);
 int rg_abort(rg_client *c, struct rg_oid oid);
 void rg_copy(void *dst, const void *src, size_t n);                        /* memory speed: non-temporal and on two threads where that pays */
@@ -145,6 +156,7 @@ int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task,
             uint8_t **error, size_t *error_len);
 /* For slots in state ARENA: out[i] = a new pin (one ref) or NULL when the value turned out to be inline or an error (then the slot says so). */
 int rg_pin_slots(rg_client *c, rg_slot **slots, size_t n, rg_pin **out, uint64_t task, int64_t deadline, rg_check_fn check, void *arg);
+rg_pin *rg_pin_own(rg_client *c, rg_slot *s);   /* for a slot in state ARENA: a new pin, if this process may take it without asking; else NULL */
 int rg_call(rg_client *c, const void *payload, size_t len, int64_t timeout_ns, rg_check_fn check, void *arg,
             uint8_t **reply, size_t *reply_len);                           /* status of RG_REPLY; reply malloc'd, a message on error */
 int rg_logs(rg_client *c, int64_t timeout_ns, rg_check_fn check, void *arg, uint8_t **map, size_t *len);  /* next RG_LOG, malloc'd; ETIMEDOUT, ESHUTDOWN */

@@ -120,8 +120,10 @@ static int writable(rg_client *c) {
   return r;
 }
 
-int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns, rg_check_fn check, void *arg, uint8_t **data, char **message) {
+int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns, rg_check_fn check, void *arg, uint8_t **data, struct rg_lease **lease,
+              char **message) {
   if (message) *message = NULL;
+  if (lease) *lease = NULL;
   if (rg_dead(c)) return rg_dead_code(c);
   int r = writable(c);
   if (r) {
@@ -130,13 +132,14 @@ int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns
     return r;
   }
   rg_drain_ahead(c);   /* what was let go makes room first */
-  uint64_t offset = 0;
-  uint32_t file = 0;
-  if (!rg_chunk_cut(c, oid, size, &offset)) {
-    r = rg_create_space(c, oid, size, timeout_ns, check, arg, &offset, &file, message);
+  struct rg_request q = {.type = RG_CREATE, .oid = oid};
+  if (!rg_chunk_cut(c, oid, size, &q.offset)) {
+    r = rg_create_space(c, &q, size, lease != NULL, timeout_ns, check, arg);
+    if (message) *message = (char *)q.reply;
+    else free(q.reply);
     if (r) return r;
-    if (file) {
-      if ((r = rg_file_create(c, oid, file, offset, size, data))) {
+    if (q.file) {
+      if ((r = rg_file_create(c, oid, q.file, q.offset, size, data))) {
         int why = errno;
         rg_abort(c, oid);
         if (message && asprintf(message, "The %" PRIu64 " bytes of the object, which is to lie in a file on disk, cannot be mapped for writing: %s. Raise the limits on this "
@@ -145,8 +148,9 @@ int rg_create(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns
       return r;
     }
   }
-  if (offset > c->arena_size || size > c->arena_size - offset) return E_INTERNAL;
-  *data = c->arena_rw + offset;
+  if (q.offset > c->arena_size || size > c->arena_size - q.offset) return E_INTERNAL;
+  *data = c->arena_rw + q.offset;
+  if (lease) *lease = rg_lease_new(c, &q);
   return 0;
 }
 

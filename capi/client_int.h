@@ -49,6 +49,7 @@ struct rg_request {               /* an RG_CALL, RG_CREATE or RG_PIN in flight *
   uint32_t status;
   uint64_t offset;                /* RG_CREATE: the answer's, as file */
   uint32_t file;
+  uint32_t lease, lease_gen, lease_file;
   uint8_t *reply;                 /* malloc'd */
   size_t reply_len;
   rg_pin **pin;
@@ -111,6 +112,7 @@ struct rg_client {
   uint8_t *arena_ro, *arena_rw;
   int arena_fd;
   uint64_t arena_size;
+  _Atomic uint64_t *leases;       /* mapped by the first rg_create that is given one */
   struct rg_filemap *filemaps;    /* mu: objects being written outside the arena */
   _Atomic size_t nfilemaps;
   _Atomic uint8_t *populated;     /* per RG_REGION of arena_rw: its pages were faulted in */
@@ -156,7 +158,13 @@ void rg_free_client(rg_client *c);
 void rg_user_done(rg_client *c);
 
 /* client_wait.c */
-int rg_create_space(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns, rg_check_fn check, void *arg, uint64_t *offset, uint32_t *file, char **message);
+int rg_create_space(rg_client *c, struct rg_request *q, uint64_t size, bool lease, int64_t timeout_ns, rg_check_fn check, void *arg);
+
+/* client_lease.c */
+struct rg_lease *rg_lease_new(rg_client *c, const struct rg_request *created);   /* NULL: none was given, or can be used */
+rg_pin *rg_lease_pin(rg_client *c, rg_slot *s);          /* mu.  NULL: ask the engine */
+bool rg_lease_unpin(rg_client *c, rg_pin *p);            /* the engine need not be told */
+void rg_lease_drop(rg_slot *s);                          /* mu; the slot's state is ARENA */
 
 /* client_file.c */
 void *rg_file_map(rg_client *c, uint32_t file, uint64_t offset, uint64_t len, bool write, size_t *maplen, uint8_t **data);

@@ -81,7 +81,10 @@ static int on_object(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
   bool pinned = v.kind == RG_V_ARENA && v.offset != UINT64_MAX;
   if (s) {
     /* A copy that was in the arena may have been lost since. */
-    if (v.kind == RG_V_SYSERR && atomic_load(&s->state) == RG_S_ARENA) atomic_store(&s->state, RG_S_PENDING);
+    if (v.kind == RG_V_SYSERR && atomic_load(&s->state) == RG_S_ARENA) {
+      rg_lease_drop(s);
+      atomic_store(&s->state, RG_S_PENDING);
+    }
     rg_slot_ready(c, s, &v, data);
   }
   if (pinned) {
@@ -117,6 +120,9 @@ static void on_created(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
   r->status = k.status;
   r->offset = k.offset;
   r->file = k.file;
+  r->lease = k.lease;
+  r->lease_gen = k.lease_gen;
+  r->lease_file = k.lease_file;
   if (k.message_len && k.message_len <= h->len - sizeof k && (r->reply = calloc(1, (size_t)k.message_len + 1))) {
     memcpy(r->reply, p + sizeof k, k.message_len);
     r->reply_len = k.message_len;

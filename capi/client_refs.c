@@ -126,6 +126,11 @@ void rg_pin_decref(rg_pin *p) {
     rg_user_done(c);
     return;
   }
+  if (p->lease_gen && rg_lease_unpin(c, p)) {
+    free_pin(p);
+    rg_user_done(c);
+    return;
+  }
   rg_pin *head = atomic_load_explicit(&c->unpinned, memory_order_relaxed);
   do p->next = head;
   while (!atomic_compare_exchange_weak(&c->unpinned, &head, p));
@@ -249,6 +254,7 @@ void rg_slot_ready(rg_client *c, rg_slot *s, const struct rg_value *v, const uin
     uint8_t *p = malloc(RG_PAD8(v->len) + 8);
     if (!p) return;
     memcpy(p, data, v->len);
+    if (now == RG_S_ARENA) rg_lease_drop(s);
     s->data = p;
   }
   s->len = v->len;

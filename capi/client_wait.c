@@ -161,6 +161,7 @@ int rg_pin_slots(rg_client *c, rg_slot **slots, size_t n, rg_pin **out, uint64_t
   memset(out, 0, n * sizeof *out);
   if (!n) return 0;
   if (rg_dead(c)) return rg_dead_code(c);
+  if (n == 1 && (out[0] = rg_pin_own(c, slots[0]))) return 0;
   struct rg_request *q = calloc(n, sizeof *q);
   struct rg_oid *oids = malloc(n * sizeof *oids);
   if (!q || !oids) {
@@ -168,23 +169,26 @@ int rg_pin_slots(rg_client *c, rg_slot **slots, size_t n, rg_pin **out, uint64_t
     free(oids);
     return E_NOMEM;
   }
-  rg_waiter w = {.remaining = n};
+  rg_waiter w = {0};
+  size_t k = 0;
   pthread_mutex_lock(&c->mu);
   struct rg_request **tail = &c->requests;
   while (*tail) tail = &(*tail)->next;
   for (size_t i = 0; i < n; i++) {
-    oids[i] = slots[i]->oid;
-    q[i] = (struct rg_request){.type = RG_PIN, .oid = oids[i], .w = &w, .pin = &out[i]};
-    *tail = &q[i];
-    tail = &q[i].next;
+    if ((out[i] = rg_lease_pin(c, slots[i]))) continue;
+    oids[k] = slots[i]->oid;
+    q[k] = (struct rg_request){.type = RG_PIN, .oid = oids[k], .w = &w, .pin = &out[i]};
+    *tail = &q[k];
+    tail = &q[k++].next;
   }
+  w.remaining = k;
   pthread_mutex_unlock(&c->mu);
-  int r = rg_send(c, RG_PIN, 0, 0, oids, n * sizeof *oids, NULL, 0);
+  int r = rg_send(c, RG_PIN, 0, 0, oids, k * sizeof *oids, NULL, 0);
   pthread_mutex_lock(&c->mu);
   if (!r) r = rg_block(c, &w, deadline, check, arg);
   drop_requests(c, &w);
   pthread_mutex_unlock(&c->mu);
-  for (size_t i = 0; i < n && !r; i++) r = (int)q[i].status;
+  for (size_t i = 0; i < k && !r; i++) r = (int)q[i].status;
   if (r)
     for (size_t i = 0; i < n; i++) {
       if (out[i]) rg_pin_decref(out[i]);
@@ -196,14 +200,14 @@ int rg_pin_slots(rg_client *c, rg_slot **slots, size_t n, rg_pin **out, uint64_t
 }
 
 /* Sends a request frame and waits for its answer. */
-static int ask(rg_client *c, struct rg_request *q, const void *payload, size_t len, int64_t timeout_ns, rg_check_fn check, void *arg) {
+static int ask(rg_client *c, struct rg_request *q, uint16_t flags, const void *payload, size_t len, int64_t timeout_ns, rg_check_fn check, void *arg) {
   rg_waiter w = {.remaining = 1};
   q->w = &w;
   pthread_mutex_lock(&c->mu);
   if (q->type == RG_CALL) q->id = ++c->next_request;
   add_request(c, q);
   pthread_mutex_unlock(&c->mu);
-  int r = rg_send(c, q->type, 0, q->type == RG_CALL ? q->id : q->oid.task, payload, len, NULL, 0);
+  int r = rg_send(c, q->type, flags, q->type == RG_CALL ? q->id : q->oid.task, payload, len, NULL, 0);
   pthread_mutex_lock(&c->mu);
   if (!r) r = rg_block(c, &w, timeout_ns < 0 ? -1 : rg_now() + timeout_ns, check, arg);
   drop_requests(c, &w);
@@ -216,21 +220,15 @@ int rg_call(rg_client *c, const void *payload, size_t len, int64_t timeout_ns, r
   *reply_len = 0;
   if (rg_dead(c)) return rg_dead_code(c);
   struct rg_request q = {.type = RG_CALL};
-  int r = ask(c, &q, payload, len, timeout_ns, check, arg);
+  int r = ask(c, &q, 0, payload, len, timeout_ns, check, arg);
   *reply = q.reply;
   *reply_len = q.reply_len;
   return r;
 }
 
-int rg_create_space(rg_client *c, struct rg_oid oid, uint64_t size, int64_t timeout_ns, rg_check_fn check, void *arg, uint64_t *offset, uint32_t *file, char **message) {
-  struct rg_request q = {.type = RG_CREATE, .oid = oid};
-  struct rg_create k = {oid.index, 0, size};
-  int r = ask(c, &q, &k, sizeof k, timeout_ns, check, arg);
-  *offset = q.offset;
-  *file = q.file;
-  if (message) *message = (char *)q.reply;
-  else free(q.reply);
-  return r;
+int rg_create_space(rg_client *c, struct rg_request *q, uint64_t size, bool lease, int64_t timeout_ns, rg_check_fn check, void *arg) {
+  struct rg_create k = {q->oid.index, 0, size};
+  return ask(c, q, lease ? RG_F_LEASE : 0, &k, sizeof k, timeout_ns, check, arg);
 }
 
 int rg_logs(rg_client *c, int64_t timeout_ns, rg_check_fn check, void *arg, uint8_t **map, size_t *len) {

@@ -75,7 +75,8 @@ enum rg_flag {
   RG_F_ACTOR_CALL = 32,   /* rg_submit.actor / rg_exec.actor is set */
   RG_F_STREAMING = 64,    /* a generator: RG_ITEM frames, then RG_RESULT */
   RG_F_HAS_CONTEXT = 128, /* RG_EXEC: a msgpack map stands at the end (rg_exec.context_len) */
-  RG_F_TIMED = 256        /* RG_BLOCKED: the wait ends by itself after a while */
+  RG_F_TIMED = 256,       /* RG_BLOCKED: the wait ends by itself after a while */
+  RG_F_LEASE = 512        /* RG_CREATE: the process would pin the object without asking */
 };
 
 enum rg_kind {             /* how a value is held */
@@ -148,8 +149,12 @@ struct rg_created {        /* then, if status is not 0, message_len bytes padded
   uint32_t message_len;
   uint32_t file;           /* as in rg_value: where the object is to be written, if not in the arena */
   uint32_t generation;     /* grows when free pages went back to the system: what a process had mapped before, it has to fault in again */
-  uint32_t zero;
+  uint32_t lease;          /* 0: none; else 1 + the index of its word in the file of leases */
+  uint32_t lease_gen;      /* the upper half of that word, while the lease lasts */
+  uint32_t lease_file;     /* 1 + the engine's descriptor of that file, to be mapped for reading and writing */
 };
+#define RG_LEASES 4096u            /* words of 8 bytes in the file of leases.  objectstore/lease.go says what they mean */
+#define RG_LEASE_CALLED (1u << 31) /* in a word's lower half; the rest of that counts pins */
 struct rg_range { uint64_t offset, size; };
 struct rg_chunk { struct rg_range at; uint32_t generation, zero; };   /* at.size is 0 when space is scarce */
 

@@ -86,7 +86,7 @@ func (n *Node) frame(p *peer, h wire.Header, b []byte) error {
 		if err != nil {
 			return err
 		}
-		return n.create(p, h.ID, c)
+		return n.create(p, h.ID, c, h.Flags&wire.FlagLease != 0)
 	case wire.Abort:
 		oids, err := wire.ParseOIDs(b)
 		for i := range oids.Len() {

@@ -183,7 +183,7 @@ func (n *Node) open() (err error) {
 	}
 	n.store, err = objectstore.Open(objectstore.Options{
 		Capacity: n.opts.ObjectStoreMemory, SpillDirs: n.opts.SpillDirs, Env: storeEnv{n}, Warn: n.storeIsTight, Tight: n.storeIsShort, SpillAt: n.opts.spillAt(),
-		RegisterFD: n.opts.RegisterFD, Recall: n.recallChunks,
+		RegisterFD: n.opts.RegisterFD, Recall: n.recallChunks, Leased: n.leaseCalledIn,
 	})
 	if err != nil {
 		return errs.New(errs.ENOMEM, "the object store of %d bytes cannot be made: %w", n.opts.ObjectStoreMemory, err)

@@ -63,7 +63,7 @@ func (n *Node) exec(w *worker, t *taskState) {
 		offset := uint64(wire.NoOffset)
 		if o.state == inArena {
 			n.store.Pin(o.entry, func(off int64, _ error) { offset = uint64(off) }) // at once: it is resident
-			n.notePin(p, o, o.entry)
+			n.notePin(p, o.oid(), o.u, o.entry)
 		}
 		b = o.appendValue(b, offset)
 	}

@@ -35,6 +35,7 @@ type holding struct {
 
 // holdings lists why each object stays, the largest objects first.
 func (n *Node) holdings() []holding {
+	n.store.CallInUsed()
 	var all []holding
 	add := func(o *object, p *peer, why string) {
 		all = append(all, holding{o: o, u: o.u, oid: o.oid(), p: p, why: why, entry: o.entry, size: o.size})

@@ -139,6 +139,9 @@ func (n *Node) letGo(o *object, p *peer) {
 		delete(p.held, o)
 	}
 	if p.sites != nil {
+		if o.entry != nil {
+			n.store.CallIn(o.entry) // what is still read keeps its site
+		}
 		p.dropSite(o.oid())
 	}
 	n.maybeFree(o)

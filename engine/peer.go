@@ -51,6 +51,7 @@ type peer struct {
 	recent    [64]*template        // by number, for the small ones
 	held      map[*object]struct{} // workers only: what dies with them; drivers' objects are found by walking through all
 	pins      map[wire.OID]*pinned
+	leases    int                             // ever given
 	created   map[wire.OID]*objectstore.Entry // space given, not sealed
 	asking    int                             // requests for space without an answer yet
 	asked     uint64                          // bytes of the latest
@@ -199,6 +200,7 @@ func (n *Node) dropPeer(p *peer, why error) {
 		unix.Shutdown(p.fd, unix.SHUT_RDWR)
 		p.closeFile()
 	}
+	n.dropLeases(p)
 	n.dropPins(p)
 	n.dropReserved(p)
 	n.dropWritable(p)

@@ -28,7 +28,7 @@ func (n *Node) storeIsTight(w objectstore.Waiting) {
 }
 
 // create answers RG_CREATE, perhaps only when room has been made.
-func (n *Node) create(p *peer, num uint64, c wire.CreateFrame) error {
+func (n *Node) create(p *peer, num uint64, c wire.CreateFrame, lease bool) error {
 	oid := wire.OID{Task: num, Index: c.Index}
 	if p.created[oid] != nil {
 		return errs.New(errs.EINVAL, "space for object %v was made before", oid)
@@ -53,6 +53,9 @@ func (n *Node) create(p *peer, num uint64, c wire.CreateFrame) error {
 			}
 			p.created[oid] = e
 			r.Offset, r.File, r.Generation = uint64(e.Offset()), fileOf(e), n.store.Generation()
+			if lease {
+				n.grant(p, oid, e, &r)
+			}
 		}
 		p.done(wire.AppendCreated(p.frame(), num, r))
 	}
@@ -61,6 +64,33 @@ func (n *Node) create(p *peer, num uint64, c wire.CreateFrame) error {
 	}
 	n.store.Create(int64(c.Size), n.labelOf(p, oid), answer)
 	return nil
+}
+
+// leased is whose a lease is.
+type leased struct {
+	p   *peer
+	oid wire.OID
+}
+
+// grant has the process that makes an object pin it without asking.
+func (n *Node) grant(p *peer, oid wire.OID, e *objectstore.Entry, r *wire.CreatedFrame) {
+	if l, ok := n.store.Grant(e, leased{p, oid}); ok {
+		p.leases++
+		r.Lease, r.LeaseGen, r.LeaseFile = l.Index+1, l.Generation, uint32(n.store.LeaseFile())+1
+	}
+}
+
+// leaseCalledIn notes a pin that a process took without asking.
+func (n *Node) leaseCalledIn(e *objectstore.Entry, owner any) {
+	l := owner.(leased)
+	n.notePin(l.p, l.oid, n.units[l.oid.Task], e)
+}
+
+// dropLeases is for a process whose connection has ended.
+func (n *Node) dropLeases(p *peer) {
+	if p.leases > 0 {
+		n.store.DropLeases(func(owner any) bool { return owner.(leased).p == p })
+	}
 }
 
 // fileOf is what frames say about where an entry lies: 0 in the arena, else 1 + the descriptor of the file.
@@ -156,21 +186,20 @@ func (n *Node) pinFor(p *peer, o *object) {
 		case p.gone:
 			n.store.Unpin(entry)
 		default:
-			n.notePin(p, o, entry)
+			n.notePin(p, o.oid(), o.u, entry)
 			n.sendObject(p, o, uint64(off))
 		}
 		n.unneed(o)
 	})
 }
 
-func (n *Node) notePin(p *peer, o *object, e *objectstore.Entry) {
-	oid := o.oid()
+func (n *Node) notePin(p *peer, oid wire.OID, u *unit, e *objectstore.Entry) {
 	if p.pins == nil {
 		p.pins = map[wire.OID]*pinned{}
 	}
 	k := p.pins[oid]
 	if k == nil {
-		k = &pinned{entry: e, u: o.u}
+		k = &pinned{entry: e, u: u}
 		p.pins[oid] = k
 	}
 	k.n++

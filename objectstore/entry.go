@@ -17,6 +17,7 @@ type Entry struct {
 	deleted  bool
 	spilling bool // being written to disk, still in the arena
 	pins     int
+	lease    int32                // 1 + the index of its lease; 0: it has none
 	waiters  []func(int64, error) // pins that wait until it is back
 
 	list       *entryList
@@ -92,7 +93,7 @@ func (e *Entry) InFile() bool { return e.file != nil }
 func (e *Entry) Ready() bool { return e.state == creating || e.state == resident || e.mapped != nil }
 
 // Pinned tells whether anybody keeps the object in place.
-func (e *Entry) Pinned() bool { return e.pins > 0 }
+func (e *Entry) Pinned() bool { return e.pins > 0 || e.used() }
 
 // Label is the name given to Create.
 func (e *Entry) Label() string { return e.label }

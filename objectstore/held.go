@@ -9,6 +9,7 @@ func (s *Store) Unmovable() int64 {
 	if s.WhyUnmovable() != "" {
 		return s.used()
 	}
+	s.CallInUsed()
 	var n int64
 	for e := s.held.first; e != nil; e = e.next {
 		if e.pins > 0 || !e.spilling {

@@ -153,9 +153,11 @@ func (s *Store) makeRoom() bool {
 	// With enough free but not in one piece, go on in steps: how much has to go is not known.
 	goal := max(want-free, s.queue[0].size/8, 1)
 	for s.clean.first != nil && goal > 0 {
-		goal -= s.clean.first.span.size
-		s.leave(s.clean.first)
-		s.again = true
+		if e := s.clean.first; s.mayLeave(e) {
+			goal -= e.span.size
+			s.leave(e)
+			s.again = true
+		}
 	}
 	if s.again {
 		return true
@@ -298,6 +300,7 @@ func (s *Store) giveUp(r *request) {
 
 // holdings says what takes up the space.
 func (s *Store) holdings() string {
+	s.CallInUsed()
 	var pinned, written, idle int64
 	by := map[string]int64{}
 	for e := s.held.first; e != nil; e = e.next {

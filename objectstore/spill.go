@@ -17,6 +17,12 @@ func (s *Store) spillAhead() {
 	}
 }
 
+// mayLeave tells whether nobody has pinned an entry of the clean list. One that its maker has leaves the list.
+func (s *Store) mayLeave(e *Entry) bool {
+	s.CallIn(e)
+	return e.pins == 0
+}
+
 // leave lets an entry with a copy on disk go from the arena.
 func (s *Store) leave(e *Entry) {
 	s.unlist(e)
@@ -32,6 +38,10 @@ func (s *Store) spill(goal int64) {
 	var items [][]byte
 	for bytes := int64(0); s.idle.first != nil && bytes < goal; {
 		e := s.idle.first
+		if e.used() {
+			s.CallIn(e) // a copy would not free its space
+			continue
+		}
 		if bytes += e.span.size; len(batch) > 0 && bytes > ioChunk {
 			break
 		}
@@ -40,6 +50,9 @@ func (s *Store) spill(goal int64) {
 		e.spilling = true
 		s.spilling += e.span.size
 		batch, items = append(batch, e), append(items, s.Bytes(e))
+	}
+	if len(batch) == 0 {
+		return
 	}
 	s.out.do(soon, func() func() {
 		recs, err := s.disk.write(items)
@@ -113,11 +126,14 @@ func (s *Store) Prefetch(e *Entry) bool {
 	}
 	sp, ok := s.arena.alloc(e.size)
 	for !ok {
-		if s.clean.first == nil || s.clean.first.early {
+		first := s.clean.first
+		if first == nil || first.early {
 			return false
 		}
-		s.leave(s.clean.first)
-		sp, ok = s.arena.alloc(e.size)
+		if s.mayLeave(first) {
+			s.leave(first)
+			sp, ok = s.arena.alloc(e.size)
+		}
 	}
 	e.early = true
 	s.ahead += sp.size

@@ -42,6 +42,10 @@ type Options struct {
 	// called by the goroutines that open and close them.
 	RegisterFD func(fd int, open bool)
 
+	// Leased is told when a process that was granted a lease has the object pinned and the store has to know: it counts one pin more, which Unpin takes
+	// back when the process says so, or has ended.
+	Leased func(e *Entry, owner any)
+
 	Recall func() // unused space of chunks is needed: have it returned; nil: nobody is asked
 
 	PopulateAhead int64         // most bytes of fresh pages kept ready (256 MiB); negative: none
@@ -92,6 +96,7 @@ type Store struct {
 	chunks      int
 	chunkUnused int64 // bytes of chunks that no object has
 	recalled    bool  // these were asked for
+	leases      leases
 	trims       uint32
 	highWater   int64
 	closed      bool
@@ -178,7 +183,10 @@ func (s *Store) Generation() uint32 { return s.trims }
 func (s *Store) Capacity() int64 { return s.opts.Capacity }
 
 // PinnedBytes is how much of the arena cannot be moved because of pins.
-func (s *Store) PinnedBytes() int64 { return s.pinned }
+func (s *Store) PinnedBytes() int64 {
+	s.CallInUsed()
+	return s.pinned
+}
 
 // Tight tells whether somebody who runs waits for room.
 func (s *Store) Tight() bool { return len(s.queue) > 0 && s.queue[0].need == ForGet }
@@ -188,6 +196,7 @@ func (s *Store) AnySpilled() bool { return s.spilled > 0 }
 
 // Stats takes a snapshot.
 func (s *Store) Stats() Stats {
+	s.CallInUsed()
 	st := Stats{
 		Capacity: s.opts.Capacity, Used: s.used(), Warm: s.arena.warmPages << pageShift, Cold: s.arena.coldPages << pageShift,
 		Slack: s.used() - s.asked, SlabFree: s.arena.slabBytes - s.arena.slabUsed, HighWater: s.highWater,
@@ -253,6 +262,7 @@ func (s *Store) Delete(e *Entry) {
 	}
 	e.deleted = true
 	s.objects--
+	s.CallIn(e)
 	switch {
 	case e.file != nil:
 		if e.pins == 0 {
@@ -348,6 +358,7 @@ func (s *Store) Close() error {
 		s.disk.remove(e.file)
 	}
 	s.disk.close()
+	s.closeLeases()
 	return s.mem.close()
 }
 

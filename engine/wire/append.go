@@ -164,7 +164,9 @@ func AppendCreated(b []byte, task uint64, c CreatedFrame) []byte {
 	b = le.AppendUint32(b, uint32(len(c.Message)))
 	b = le.AppendUint32(b, c.File)
 	b = le.AppendUint32(b, c.Generation)
-	b = le.AppendUint32(b, 0)
+	b = le.AppendUint32(b, c.Lease)
+	b = le.AppendUint32(b, c.LeaseGen)
+	b = le.AppendUint32(b, c.LeaseFile)
 	b = append(b, c.Message...)
 	return End(b, start)
 }

@@ -198,15 +198,19 @@ type CreatedFrame struct {
 	Offset     uint64
 	File       uint32 // as in Value
 	Generation uint32
+	Lease      uint32 // 0: none; else 1 + its index
+	LeaseGen   uint32
+	LeaseFile  uint32 // as File
 	Message    string
 }
 
 // ParseCreated reads the payload of Created.
 func ParseCreated(b []byte) (c CreatedFrame, err error) {
-	if len(b) < CreatedSize || le.Uint32(b[28:]) != 0 {
+	if len(b) < CreatedSize {
 		return c, malformed("a created of %d bytes", len(b))
 	}
 	c.Index, c.Status, c.Offset, c.File, c.Generation = le.Uint32(b), le.Uint32(b[4:]), le.Uint64(b[8:]), le.Uint32(b[20:]), le.Uint32(b[24:])
+	c.Lease, c.LeaseGen, c.LeaseFile = le.Uint32(b[28:]), le.Uint32(b[32:]), le.Uint32(b[36:])
 	text, rest, err := takeBytes(b[CreatedSize:], uint64(le.Uint32(b[16:])))
 	if err != nil {
 		return c, err

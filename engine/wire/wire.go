@@ -15,7 +15,7 @@ const (
 	ExecSize    = 48
 	ResultSize  = 24
 	CreateSize  = 16
-	CreatedSize = 32
+	CreatedSize = 40
 	RangeSize   = 16
 	ChunkSize   = 24
 	SiteSize    = 16
@@ -88,6 +88,7 @@ const (
 	FlagStreaming   uint16 = 64
 	FlagHasContext  uint16 = 128
 	FlagTimed       uint16 = 256
+	FlagLease       uint16 = 512
 )
 
 // Kind says how a value is held.

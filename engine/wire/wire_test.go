@@ -23,7 +23,7 @@ func TestNumbersAreThoseOfTheHeader(t *testing.T) {
 		"WELCOME": uint64(Welcome), "OBJECT": uint64(Object), "CREATED": uint64(Created), "REPLY": uint64(Reply), "TEMPLATE_DEF": uint64(TemplateDef), "EXEC": uint64(Exec),
 		"CANCEL_EXEC": uint64(CancelExec), "RECALL": uint64(Recall), "RESUME": uint64(Resume), "LOG": uint64(Log), "EXIT": uint64(Exit), "WAIT_ERROR": uint64(WaitError),
 		"F_FORCE": uint64(FlagForce), "F_RECURSIVE": uint64(FlagRecursive), "F_NO_RESTART": uint64(FlagNoRestart), "F_ANY": uint64(FlagAny),
-		"F_ACTOR_CREATE": uint64(FlagActorCreate), "F_ACTOR_CALL": uint64(FlagActorCall), "F_STREAMING": uint64(FlagStreaming), "F_HAS_CONTEXT": uint64(FlagHasContext), "F_TIMED": uint64(FlagTimed),
+		"F_ACTOR_CREATE": uint64(FlagActorCreate), "F_ACTOR_CALL": uint64(FlagActorCall), "F_STREAMING": uint64(FlagStreaming), "F_HAS_CONTEXT": uint64(FlagHasContext), "F_TIMED": uint64(FlagTimed), "F_LEASE": uint64(FlagLease),
 		"V_INLINE": uint64(Inline), "V_ARENA": uint64(Arena), "V_SYSERR": uint64(SysErr),
 		"R_OK": uint64(StatusOK), "R_ERROR": uint64(StatusError), "R_RETRY": uint64(StatusRetry), "R_CANCELED": uint64(StatusCanceled), "R_EXIT_ACTOR": uint64(StatusExitActor),
 		"B_NONE": uint64(FormatNone), "B_PICKLE": uint64(FormatPickle), "B_BYTES": uint64(FormatBytes), "B_MSGPACK": uint64(FormatMsgpack), "B_ARROW": uint64(FormatArrow), "B_TENSOR": uint64(FormatTensor), "B_ERROR": uint64(FormatError),
@@ -133,8 +133,8 @@ func TestCreateRoundTrip(t *testing.T) {
 	if c, err := ParseCreate(payload); err != nil || c.Size != 1<<40 || c.Index != 3 {
 		t.Fatal(c, err)
 	}
-	_, payload = one(t, AppendCreated(nil, 1, CreatedFrame{Index: 3, Status: 19, Offset: 64, File: 6, Generation: 7, Message: "full"}))
-	if c, err := ParseCreated(payload); err != nil || c.Message != "full" || c.Status != 19 || c.Offset != 64 || c.File != 6 || c.Generation != 7 {
+	_, payload = one(t, AppendCreated(nil, 1, CreatedFrame{Index: 3, Status: 19, Offset: 64, File: 6, Generation: 7, Lease: 8, LeaseGen: 9, LeaseFile: 10, Message: "full"}))
+	if c, err := ParseCreated(payload); err != nil || c.Message != "full" || c.Status != 19 || c.Offset != 64 || c.File != 6 || c.Generation != 7 || c.Lease != 8 || c.LeaseGen != 9 || c.LeaseFile != 10 {
 		t.Fatal(c, err)
 	}
 }
@@ -180,7 +180,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add(AppendSubmit(nil, 1, 0, SubmitFrame{Top: MakeOIDs(OID{1, 1}), Args: []byte("x")}))
 	f.Add(AppendResult(nil, 1, ResultFrame{}, Value{Index: 1, Kind: Inline, Data: []byte("abc")}))
 	f.Add(AppendExec(nil, 1, 0, &ExecFrame{NTop: 1, Top: AppendValue(AppendOID(nil, OID{5, 1}), Value{Kind: Arena, Len: 9})}))
-	f.Add(AppendCreated(nil, 1, CreatedFrame{1, 2, 3, 0, 4, "m"}))
+	f.Add(AppendCreated(nil, 1, CreatedFrame{Index: 1, Status: 2, Offset: 3, Generation: 4, Lease: 5, Message: "m"}))
 	f.Add(AppendOIDFrame(nil, AddRef, 0, 0, OID{1, 1}, OID{2, 2}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for {

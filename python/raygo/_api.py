@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _EXPLAIN_AFTER_S = 10.0  # a wait without a deadline says then, once, what it waits for
 _MAIN = get_ident()  # a package is imported by the main thread; if not, only the remark above is missing
-_get, _get_one, _put = _binding.get, _binding.get_one, _binding.put
+_get, _get_one, _get_now, _put = _binding.get, _binding.get_one, _binding.get_now, _binding.put
+_LATER = object()
 
 # ---- values
 
@@ -86,6 +87,8 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     >>> raygo.get(f.remote(), timeout=5)  # doctest: +SKIP
     """
     if type(object_refs) is ObjectRef:
+        if timeout is None and (value := _get_now(object_refs, _LATER)) is not _LATER:
+            return value
         read: Callable[[Any, float | None], Any] = _get_one
     else:
         object_refs, read = _check_get(object_refs)

@@ -156,7 +156,7 @@ int rb_ser_raw(struct rb_ser *s, uint8_t format, PyObject *body);   /* a body th
 void rb_ser_write(struct rb_ser *s, uint8_t *to, rg_client *arena); /* size bytes; arena: of whose arena the space is, or NULL */
 void rb_ser_end(struct rb_ser *s);
 const uint8_t *rb_ser_inline(struct rb_ser *s, uint8_t **heap);   /* the blob in one piece; *heap to free */
-int rb_ser_to_arena(struct rb_session *ses, struct rb_ser *s, struct rg_oid oid);   /* creates and writes; the caller seals */
+int rb_ser_to_arena(struct rb_session *ses, struct rb_ser *s, struct rg_oid oid, struct rg_lease **lease);   /* creates and writes; the caller seals */
 PyObject *rb_put(struct rb_session *ses, struct rb_ser *s);   /* a new ObjectRef */
 PyObject *rb_load(const uint8_t *data, uint64_t len, rg_pin *pin, bool is_error);   /* raises what an error value holds */
 PyObject *rb_load_args(const uint8_t *body, uint64_t body_len, const struct rg_bufent *ent, uint32_t nbuf, const uint8_t *base, uint64_t len);

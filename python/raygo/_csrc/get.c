@@ -190,6 +190,24 @@ static PyObject *get_one(PyObject *self, PyObject *const *argv, Py_ssize_t n) {
   return v;
 }
 
+/* The value if nobody has to be asked for it, else `later`. */
+static PyObject *get_now(PyObject *self, PyObject *const *argv, Py_ssize_t n) {
+  (void)self;
+  if (n != 2) return PyErr_Format(PyExc_TypeError, "get_now takes a reference and what to return instead of a value, not %zd arguments", n);
+  struct batch b = {rb_need(), 0, b.few, {NULL}, NULL};
+  if (!b.ses) return NULL;
+  b.ses->users++;
+  PyObject *v = NULL;
+  if (!batch_add(&b, argv[0])) {
+    uint8_t state = state_of(b.slots[0]);
+    rg_pin *pin = state == RG_S_ARENA ? rg_pin_own(b.ses->c, b.slots[0]) : NULL;
+    v = state == RG_S_PENDING || (state == RG_S_ARENA && !pin) ? Py_NewRef(argv[1]) : take(b.slots[0], pin);
+    if (pin) rg_pin_decref(pin);
+  }
+  batch_end(&b);
+  return v;
+}
+
 static PyObject *get_blob(PyObject *self, PyObject *const *argv, Py_ssize_t n) {
   (void)self;
   int64_t deadline;
@@ -318,7 +336,8 @@ static PyObject *cq_poll(PyObject *self, PyObject *unused) {
 
 PyMethodDef rb_get_methods[] = {{"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL, "The values of several references."},
                                 {"get_one", (PyCFunction)(void (*)(void))get_one, METH_FASTCALL, "The value of one reference."},
-                                {"get_blob", (PyCFunction)(void (*)(void))get_blob, METH_FASTCALL, "The value's bytes: format, body, is_error."},
+                                {"get_now", (PyCFunction)(void (*)(void))get_now, METH_FASTCALL, "The value of one reference if it is here."},
+                              {"get_blob", (PyCFunction)(void (*)(void))get_blob, METH_FASTCALL, "The value's bytes: format, body, is_error."},
                                 {"wait", (PyCFunction)(void (*)(void))wait_, METH_FASTCALL, "Parts references into ready and not."},
                                 {"is_ready", is_ready, METH_O, "Whether the value is there."},
                                 {"cq_fd", cq_fd, METH_NOARGS, "A descriptor that is readable when a watched value is there."},

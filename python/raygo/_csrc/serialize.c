@@ -227,12 +227,12 @@ const uint8_t *rb_ser_inline(struct rb_ser *s, uint8_t **heap) {
   return *heap;
 }
 
-int rb_ser_to_arena(struct rb_session *ses, struct rb_ser *s, struct rg_oid oid) {
+int rb_ser_to_arena(struct rb_session *ses, struct rb_ser *s, struct rg_oid oid, struct rg_lease **lease) {
   uint8_t *to = NULL;
   char *message = NULL;
   ses->users++;
   PyThreadState *ts = PyEval_SaveThread();
-  int r = rg_create(ses->c, oid, s->size, -1, rb_check, &ts, &to, &message);
+  int r = rg_create(ses->c, oid, s->size, -1, rb_check, &ts, &to, lease, &message);
   if (!r) rb_ser_write(s, to, ses->c);   /* the buffers are held, nobody can move them */
   PyEval_RestoreThread(ts);
   rb_unuse(ses);
@@ -255,15 +255,15 @@ static PyObject *put_value(struct rb_session *ses, struct rb_ser *s) {
     return r ? rb_raise(r, NULL) : rb_ref_new(ses, slot);
   }
   struct rg_oid oid = {n, 0, 0};
-  if (rb_ser_to_arena(ses, s, oid)) return NULL;
+  struct rg_lease *lease;
+  if (rb_ser_to_arena(ses, s, oid, &lease)) return NULL;
   slot = rg_slot_new(ses->c, n, 0, 1);
   if (!slot) {
+    free(lease);
     rg_abort(ses->c, oid);
     return PyErr_NoMemory();
   }
-  slot->len = s->size;
-  slot->is_error = s->format == RG_B_ERROR;
-  atomic_store_explicit(&slot->state, RG_S_ARENA, memory_order_release);
+  rg_slot_stored(slot, s->size, s->format == RG_B_ERROR, lease);
   int r;
   RB_SENDING(s->refs.n * sizeof(struct rg_oid), r = rg_seal(ses->c, oid, s->size, s->format == RG_B_ERROR, s->refs.oids, s->refs.n));
   PyObject *ref = rb_ref_new(ses, slot);

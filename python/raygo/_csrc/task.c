@@ -26,7 +26,7 @@ int rb_send_ser(rg_task *t, uint32_t status, struct rb_ser *sers, uint32_t n, bo
     bool inl = s->size <= RG_INLINE_MAX;
     out[done] = (struct rg_out){index, inl ? RG_V_INLINE : RG_V_ARENA, error || s->format == RG_B_ERROR, NULL, s->size, s->refs.oids, s->refs.n};
     if (inl) r = (out[done].data = rb_ser_inline(s, &heap[done])) ? 0 : -1;
-    else r = rb_ser_to_arena(ses, s, (struct rg_oid){t->id, index, 0});
+    else r = rb_ser_to_arena(ses, s, (struct rg_oid){t->id, index, 0}, NULL);
     bytes += inl ? s->size : 64;
   }
   uint32_t stored = r && done ? done - 1 : done;
@@ -228,7 +228,7 @@ static PyObject *task_item(PyObject *self, PyObject *args) {
     r = (out.data = rb_ser_inline(&s, &heap)) ? 0 : -1;
   } else {
     out.kind = RG_V_ARENA;
-    r = rb_ser_to_arena(W.ses, &s, (struct rg_oid){k->t->id, index, 0});
+    r = rb_ser_to_arena(W.ses, &s, (struct rg_oid){k->t->id, index, 0}, NULL);
   }
   if (!r) {
     int code;
