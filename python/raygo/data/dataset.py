@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import raygo
@@ -103,7 +103,7 @@ class Dataset:
 
     def iter_batches(self, *, prefetch_batches: int = 1, batch_size: int | None = 256, batch_format: str | None = "default", drop_last: bool = False,
                      local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None,
-                     _collate_fn: Callable[[Any], Any] | None = None) -> Iterator[Any]:
+                     _collate_fn: Callable[[Any], Any] | None = None) -> Iterable[Any]:
         """The rows in batches; see `DataIterator.iter_batches`."""
         return self.iterator().iter_batches(prefetch_batches=prefetch_batches, batch_size=batch_size, batch_format=batch_format, drop_last=drop_last,
                                             local_shuffle_buffer_size=local_shuffle_buffer_size, local_shuffle_seed=local_shuffle_seed,
@@ -112,7 +112,7 @@ class Dataset:
     def iter_torch_batches(self, *, prefetch_batches: int = 1, batch_size: int | None = 256, dtypes: Any = None, device: Any = "auto",
                            collate_fn: Callable[[dict[str, Any]], Any] | None = None, drop_last: bool = False,
                            local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None,
-                           pin_memory: bool = False) -> Iterator[Any]:
+                           pin_memory: bool = False) -> Iterable[Any]:
         """The rows in batches of torch tensors; see `DataIterator.iter_torch_batches`."""
         return self.iterator().iter_torch_batches(prefetch_batches=prefetch_batches, batch_size=batch_size, dtypes=dtypes, device=device,
                                                   collate_fn=collate_fn, drop_last=drop_last, local_shuffle_buffer_size=local_shuffle_buffer_size,

@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 __all__ = ["DataIterator"]
 
 
+class Batches(Iterable[Any]):
+    """The batches of a pass over a dataset; each ``iter`` begins a new one."""
+
+    def __init__(self, iterator: DataIterator, arguments: tuple[Any, ...]) -> None:
+        self._iterator = iterator
+        self._arguments = arguments
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._iterator._batches(*self._arguments)
+
+
 class DataIterator:
     """Gives the rows of a dataset, or of a worker's part of one, as often as it is asked.
 
@@ -42,7 +53,7 @@ class DataIterator:
 
     def iter_batches(self, *, prefetch_batches: int = 1, batch_size: int | None = 256, batch_format: str | None = "default", drop_last: bool = False,
                      local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None,
-                     _collate_fn: Callable[[Any], Any] | None = None) -> Iterator[Any]:
+                     _collate_fn: Callable[[Any], Any] | None = None) -> Iterable[Any]:
         """The rows in batches.
 
         Parameters
@@ -65,7 +76,7 @@ class DataIterator:
             raise ValueError(f"iter_batches: batch_size is {batch_size}: give at least 1, or None")
         if local_shuffle_buffer_size is not None and batch_size is None:
             raise ValueError("iter_batches: local_shuffle_buffer_size needs a batch_size")
-        return self._batches(batch_size, form, drop_last, local_shuffle_buffer_size, local_shuffle_seed, _collate_fn)
+        return Batches(self, (batch_size, form, drop_last, local_shuffle_buffer_size, local_shuffle_seed, _collate_fn))
 
     def _batches(self, size: int | None, form: str, drop_last: bool, buffer: int | None, seed: int | None,
                  collate: Callable[[Any], Any] | None) -> Iterator[Any]:
@@ -79,7 +90,7 @@ class DataIterator:
     def iter_torch_batches(self, *, prefetch_batches: int = 1, batch_size: int | None = 256, dtypes: Any = None, device: Any = "auto",
                            collate_fn: Callable[[dict[str, Any]], Any] | None = None, drop_last: bool = False,
                            local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None,
-                           pin_memory: bool = False) -> Iterator[Any]:
+                           pin_memory: bool = False) -> Iterable[Any]:
         """The rows in batches of tensors: a dict of them, or what `collate_fn` makes of a dict of arrays.
 
         Parameters
@@ -107,7 +118,7 @@ class DataIterator:
                                  local_shuffle_buffer_size=local_shuffle_buffer_size, local_shuffle_seed=local_shuffle_seed, _collate_fn=collate)
 
     def iter_tf_batches(self, *, prefetch_batches: int = 1, batch_size: int | None = 256, dtypes: Any = None, drop_last: bool = False,
-                        local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None) -> Iterator[Any]:
+                        local_shuffle_buffer_size: int | None = None, local_shuffle_seed: int | None = None) -> Iterable[Any]:
         """The rows in batches of TensorFlow's tensors, a dict of them; the parameters are those of `iter_batches`."""
         import tensorflow as tf
 
@@ -130,7 +141,7 @@ class DataIterator:
         return Dataset(self._step).schema()
 
     def __iter__(self) -> Iterator[Any]:
-        return self.iter_batches()
+        return iter(self.iter_batches())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import raygo
 from raygo.train.context import get_context
+from raygo.train.torch import _amp
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +54,7 @@ def prepare_model(model: torch.nn.Module, move_to_device: bool | torch.device = 
     model : torch.nn.Module
         The model.
     move_to_device : bool or torch.device
-        Whether to move it, or where.
+        Whether to move it, or where.  GPUs are counted within those that the worker was given.
     parallel_strategy : {"ddp", "fsdp", None}
         DistributedDataParallel, FullyShardedDataParallel, or neither.
     parallel_strategy_kwargs : dict, optional
@@ -63,10 +64,12 @@ def prepare_model(model: torch.nn.Module, move_to_device: bool | torch.device = 
 
     if parallel_strategy not in ("ddp", "fsdp", None):
         raise ValueError(f"parallel_strategy is {parallel_strategy!r}: give 'ddp', 'fsdp' or None")
-    device = move_to_device if isinstance(move_to_device, torch.device) else get_device()
+    device = get_device() if isinstance(move_to_device, bool) else torch.device(move_to_device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if move_to_device:
+    if _amp.enabled:
+        model.forward = _amp.Autocast(model.forward, device.type)
+    if move_to_device is not False:
         model = model.to(device)
     if parallel_strategy is None or get_context().get_world_size() == 1:
         return model
@@ -109,6 +112,8 @@ def prepare_data_loader(data_loader: DataLoader[Any], add_dist_sampler: bool = T
     sharded = isinstance(data_loader.sampler, DistributedSampler)
     if world > 1 and add_dist_sampler and not sharded and not isinstance(data_loader.dataset, IterableDataset):
         data_loader = _with_shard(data_loader)
+    if _seed is not None and data_loader.num_workers > 0 and not isinstance(data_loader.worker_init_fn, _SeededWorker):
+        data_loader.worker_init_fn = _SeededWorker(data_loader.worker_init_fn)      # loaders start their processes when they are read
     if move_to_device:
         device = get_device()
         if device.type != "cpu":
@@ -118,25 +123,36 @@ def prepare_data_loader(data_loader: DataLoader[Any], add_dist_sampler: bool = T
 
 def _with_shard(loader: DataLoader[Any]) -> DataLoader[Any]:
     """The same loader with a DistributedSampler."""
-    from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
+    from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
-    if type(loader.sampler) not in (RandomSampler, SequentialSampler) or type(loader.batch_sampler) not in (BatchSampler, type(None)):
-        raise ValueError(f"prepare_data_loader cannot split a DataLoader with a {type(loader.sampler).__name__} and a "
-                         f"{type(loader.batch_sampler).__name__} of its own: give it add_dist_sampler=False and let the sampler choose "
-                         "this worker's part")
-    shuffle = isinstance(loader.sampler, RandomSampler)
-    settings: dict[str, Any] = {
-        "batch_size": loader.batch_size, "num_workers": loader.num_workers, "collate_fn": loader.collate_fn, "pin_memory": loader.pin_memory,
-        "drop_last": loader.drop_last, "timeout": loader.timeout, "worker_init_fn": loader.worker_init_fn, "generator": loader.generator,
-        "persistent_workers": loader.persistent_workers, "multiprocessing_context": loader.multiprocessing_context}
-    if loader.num_workers > 0:
-        settings["prefetch_factor"] = loader.prefetch_factor
+    batches = loader.batch_sampler
+    # Given as such, a BatchSampler has the sampler, the size and the rest; without one, items are not batched.
+    sampler = batches.sampler if type(batches) is BatchSampler else loader.sampler
+    if type(sampler) not in (RandomSampler, SequentialSampler) or type(batches) not in (BatchSampler, type(None)):
+        own = type(batches).__name__ if type(batches) not in (BatchSampler, type(None)) else type(sampler).__name__
+        raise ValueError(f"prepare_data_loader cannot split a DataLoader with a {own} of its own: give it add_dist_sampler=False and let the sampler "
+                         "choose this worker's part")
     context = get_context()
     # DataLoader's own generator, when it has one, says what seed the order has; every rank must have the same.
-    seed = loader.generator.initial_seed() % 2**31 if loader.generator is not None else 0
-    sampler: DistributedSampler[Any] = DistributedSampler(loader.dataset, num_replicas=context.get_world_size(), rank=context.get_world_rank(),
-                                                          shuffle=shuffle, seed=seed)
-    return DataLoader(loader.dataset, sampler=sampler, **settings)
+    seed = loader.generator.initial_seed() % 2**31 if loader.generator is not None else _seed or 0
+    part: DistributedSampler[Any] = DistributedSampler(loader.dataset, num_replicas=context.get_world_size(), rank=context.get_world_rank(),
+                                                       shuffle=isinstance(sampler, RandomSampler), seed=seed)
+    if isinstance(batches, BatchSampler):
+        return _rebuilt(loader, sampler=part, batch_size=batches.batch_size, drop_last=batches.drop_last)
+    return _rebuilt(loader, sampler=part, batch_size=None)
+
+
+def _rebuilt(loader: DataLoader[Any], **changed: Any) -> DataLoader[Any]:
+    """A loader like this one."""
+    from torch.utils.data import DataLoader
+
+    settings: dict[str, Any] = {name: getattr(loader, name) for name in (
+        "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "generator", "persistent_workers", "multiprocessing_context")}
+    if loader.num_workers > 0:
+        settings["prefetch_factor"] = loader.prefetch_factor
+    if hasattr(loader, "in_order"):       # torch 2.6
+        settings["in_order"] = loader.in_order
+    return DataLoader(loader.dataset, **{**settings, **changed})
 
 
 class _DeviceLoader:
@@ -207,25 +223,40 @@ def _record(item: Any, stream: Any) -> None:
 
 
 def accelerate(amp: bool = False) -> None:
-    """Settings for mixed precision: `amp=True` is not there yet."""
+    """Settings of this worker, to be made before `prepare_model`.
+
+    Parameters
+    ----------
+    amp : bool
+        Mixed precision: models run under autocast (float16 on a GPU, bfloat16 on the CPU), and on a GPU `prepare_optimizer` and `backward`
+        scale the gradients.
+    """
     if amp:
-        raise NotImplementedError("raygo.train.torch.accelerate(amp=True) is not there yet: use torch.autocast in the training function")
+        _amp.enable()
 
 
 def prepare_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The optimizer as it is: without mixed precision there is nothing to prepare."""
-    return optimizer
+    """The optimizer, scaled where mixed precision needs it; see `accelerate`."""
+    scaler = _amp.scaler()
+    return _amp.ScaledOptimizer(optimizer, scaler) if scaler is not None else optimizer  # type: ignore[return-value]
 
 
 def backward(tensor: torch.Tensor) -> None:
-    """``tensor.backward()``."""
-    tensor.backward()  # type: ignore[no-untyped-call]
+    """``tensor.backward()``, scaled where mixed precision needs it; see `accelerate`."""
+    scaler = _amp.scaler()
+    (scaler.scale(tensor) if scaler is not None else tensor).backward()
+
+
+# The seed of enable_reproducibility; loaders' processes get theirs from it.
+_seed: int | None = None
 
 
 def enable_reproducibility(seed: int = 0) -> None:
-    """Seed torch, NumPy and `random`, and make torch refuse operations whose result varies."""
+    """Seed torch, NumPy, `random` and the loaders that are prepared afterwards, and make torch refuse operations whose result varies."""
+    global _seed
     import torch
 
+    _seed = seed
     torch.manual_seed(seed)
     random.seed(seed)
     import numpy
@@ -234,3 +265,20 @@ def enable_reproducibility(seed: int = 0) -> None:
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+
+
+class _SeededWorker:
+    """A loader process's start: NumPy and `random` follow torch's seed, which DataLoader gives each process; then the user's own."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def __call__(self, worker_id: int) -> None:
+        import numpy
+        import torch
+
+        seed = torch.initial_seed() % 2**32
+        numpy.random.seed(seed)
+        random.seed(seed)
+        if self._own is not None:
+            self._own(worker_id)

@@ -1,0 +1,1 @@
+"""Hugging Face's libraries in a training function; see `raygo.train.huggingface.transformers`."""
