@@ -104,7 +104,8 @@ typedef struct rgc_p2p {          /* one send or receive between ranks of differ
   uint32_t tag;
   void *buf;                      /* not written to by RGC_SEND */
   size_t bytes;                   /* a message of another length is an error of both sides */
-  void (*done)(struct rgc_p2p *op, int code, const char *message);   /* once, from any thread, also before post returns; message may be NULL */
+  /* Once, from any thread, also before post returns, without a lock of the transport that post or cancel take; message may be NULL. */
+  void (*done)(struct rgc_p2p *op, int code, const char *message);
   void *net;                      /* the transport's own */
 } rgc_p2p;
 
@@ -117,7 +118,7 @@ typedef struct rgc_net {
                                                                                                                    the rest of buf is left undefined */
   int (*broadcast)(void *ctx, void *buf, size_t bytes, int root_node, int64_t timeout_ns, rgc_error *err);
   void (*post)(void *ctx, rgc_p2p *op);      /* returns at once; from any rank to any rank of another node; in order per pair and tag */
-  int (*cancel)(void *ctx, rgc_p2p *op);     /* 1: it had not begun; done has been called with RAYGO_ECANCELED.  0: too late */
+  int (*cancel)(void *ctx, rgc_p2p *op);     /* 1: it had not begun, and done will not be called.  0: too late */
   void (*abort)(void *ctx, const char *why); /* ends everything under way with RAYGO_EGROUP and tells the other nodes why */
   void (*close)(void *ctx);                  /* nothing is under way any more; frees ctx */
 } rgc_net;
@@ -141,7 +142,7 @@ typedef struct rgc_net_spec {     /* what a transport is told; valid during net_
 
 typedef struct rgc_options {
   size_t struct_size;
-  const char *name;               /* 1 to 200 bytes; groups that live at once in one store have different ones */
+  const char *name;               /* 1 to 200 bytes; a store has it once: another group, also a later one, takes another name or a fresh store */
   int rank, size;
   int64_t timeout_ns;             /* of every call and of the meeting itself; 0: 30 minutes; -1: none */
   rgc_store store;                /* used while the group is made, and by rgc_split later */
@@ -161,6 +162,11 @@ int rgc_open(const rgc_options *options, const rgc_wait *wait, rgc_group **out, 
 /* Leaves the group: what is queued here fails, what others still wait for from this rank fails there.  Waits for calls under way in this process, which end at
  * once.  NULL is fine.  Memory of rgc_alloc stays mapped until it is freed. */
 void rgc_close(rgc_group *group);
+
+/* Between these two, calls on a group that was closed meanwhile return RAYGO_ESTALE: for callers that cannot tell when their last call is.  rgc_close drops the
+ * reference that rgc_open made. */
+void rgc_hold(rgc_group *group);
+void rgc_drop(rgc_group *group);
 
 /* Breaks the group on all ranks; `why` may be NULL. */
 int rgc_abort(rgc_group *group, const char *why, rgc_error *err);

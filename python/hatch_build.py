@@ -140,15 +140,15 @@ def build_gpu_probe(target: Path) -> None:
 
 
 def binding_sources() -> list[Path]:
-    """Return what the binding is compiled from: its own C and the C client."""
-    return [*sorted((PACKAGE / "_csrc").glob("*.c")), *sorted((ROOT / "capi").glob("client*.c"))]
+    """Return what the binding is compiled from: its own C, the C client and the collectives."""
+    return [*sorted((PACKAGE / "_csrc").glob("*.c")), *sorted((ROOT / "capi").glob("client*.c")), *sorted((ROOT / "collective").glob("*.c"))]
 
 
 def build_binding(target: Path) -> None:
     """Build the C extension, unless it is newer than everything it is made from."""
     include = python_include()
     sources = binding_sources()
-    inputs = [*sources, *PACKAGE.glob("_csrc/*.h"), *ROOT.glob("capi/*.h"), *ROOT.glob("capi/include/*.h"), ROOT / "VERSION", Path(__file__)]
+    inputs = [*sources, *PACKAGE.glob("_csrc/*.h"), *ROOT.glob("capi/*.h"), *ROOT.glob("collective/*.h"), *ROOT.glob("capi/include/*.h"), ROOT / "VERSION", Path(__file__)]
     if target.exists() and all(target.stat().st_mtime > path.stat().st_mtime for path in inputs):
         return
     partial = target.with_name(f".{os.getpid()}.{target.name}")
@@ -160,7 +160,7 @@ def build_binding(target: Path) -> None:
                 *("-shared", "-fPIC", "-O2", "-s", "-std=gnu11", "-Wall", "-Wextra", "-fvisibility=hidden", "-pthread"),
                 f'-DRAYGO_VERSION="{version()}"',
                 *(["-DPy_LIMITED_API=0x030B0000"] if LIMITED_API else []),
-                *(f"-I{path}" for path in (include, PACKAGE / "_csrc", ROOT / "capi", ROOT / "capi" / "include")),
+                *(f"-I{path}" for path in (include, PACKAGE / "_csrc", ROOT / "capi", ROOT / "capi" / "include", ROOT / "collective")),
                 *shlex.split(os.environ.get("CFLAGS", "")),
                 *map(str, sources),
                 *("-o", str(partial), "-ldl"),

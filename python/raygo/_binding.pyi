@@ -137,7 +137,7 @@ def _interrupt(signum: int, frame: Any) -> None: ...       # a worker's SIGINT h
 # ---- collectives (collective/collective.h says what the calls mean)
 class Work:
     """A started call of a Group. It keeps `keep` (the arrays) until the call has ended."""
-    def wait(self, timeout: float | None = None) -> int: ...    # raises what the call failed with; TimeoutError when only the wait ended; the source of a recv, else -1
+    def wait(self, timeout: float | None = None) -> int: ...    # the source of a recv, else -1. TimeoutError: only the wait ended
     def done(self) -> bool: ...
     def cancel(self) -> bool: ...
     def exception(self) -> BaseException | None: ...            # of a call that has ended; None: it went well, or has not ended

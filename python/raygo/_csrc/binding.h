@@ -201,5 +201,8 @@ extern PyMethodDef rb_submit_methods[];
 int rb_task_ready(PyObject *module);
 extern PyMethodDef rb_worker_methods[], rb_cancel_methods[];
 
+/* ---- group.c */
+int rb_group_ready(PyObject *module);
+
 int rb_add_type(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject **out);
 #endif

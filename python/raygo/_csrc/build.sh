@@ -14,5 +14,5 @@ flags="-O2"
 if [ "${1:-}" = asan ]; then flags="-O1 -fsanitize=address,undefined -fno-omit-frame-pointer"; fi
 # shellcheck disable=SC2086
 ${CC:-cc} $flags -g -shared -fPIC -std=gnu11 -Wall -Wextra -fvisibility=hidden -pthread "-DRAYGO_VERSION=\"$(cat "$root/VERSION")\"" $limited \
-  -I"$include" -I"$here" -I"$root/capi" -I"$root/capi/include" ${CFLAGS:-} "$here"/*.c "$root"/capi/client*.c -o "$out.new" -ldl
+  -I"$include" -I"$here" -I"$root/capi" -I"$root/capi/include" -I"$root/collective" ${CFLAGS:-} "$here"/*.c "$root"/capi/client*.c "$root"/collective/*.c -o "$out.new" -ldl
 mv "$out.new" "$out"

@@ -51,7 +51,7 @@ PyMODINIT_FUNC PyInit__binding(void) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (PyModule_AddFunctions(m, all[i])) goto fail;
   if (PyModule_AddStringConstant(m, "VERSION", RAYGO_VERSION) || add_call_error(m) || find_pickle() || rb_refs_ready(m) || rb_buffer_ready(m) || rb_submit_ready(m) ||
-      rb_task_ready(m))
+      rb_task_ready(m) || rb_group_ready(m))
     goto fail;
   return m;
 fail:
