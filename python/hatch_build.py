@@ -148,7 +148,8 @@ def build_binding(target: Path) -> None:
     """Build the C extension, unless it is newer than everything it is made from."""
     include = python_include()
     sources = binding_sources()
-    inputs = [*sources, *PACKAGE.glob("_csrc/*.h"), *ROOT.glob("capi/*.h"), *ROOT.glob("collective/*.h"), *ROOT.glob("capi/include/*.h"), ROOT / "VERSION", Path(__file__)]
+    headers = [path for folder in (PACKAGE / "_csrc", ROOT / "capi", ROOT / "capi" / "include", ROOT / "collective") for path in folder.glob("*.h")]
+    inputs = [*sources, *headers, ROOT / "VERSION", Path(__file__)]
     if target.exists() and all(target.stat().st_mtime > path.stat().st_mtime for path in inputs):
         return
     partial = target.with_name(f".{os.getpid()}.{target.name}")
