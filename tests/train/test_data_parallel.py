@@ -63,10 +63,10 @@ def test_layout_on_disk_and_back(tmp_path):
 
     result = fit(loop, tmp_path, config={"lr": 0.1})
     assert result.path.startswith(str(tmp_path / "run") + os.sep)
-    assert sorted(n for n in os.listdir(result.path) if not n.startswith(".")) == [
+    assert sorted(n for n in os.listdir(result.path) if not n.startswith((".", "events."))) == [
         "checkpoint_000000", "checkpoint_000001", "params.json", "params.pkl", "progress.csv", "result.json"]
     with open(os.path.join(result.path, "params.json")) as file:
-        assert json.load(file) == {"lr": 0.1}
+        assert json.load(file) == {"train_loop_config": {"lr": 0.1}}
     with open(os.path.join(result.path, "progress.csv"), newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["i"] for row in rows] == ["0", "1", "2"] and rows[1]["deep/x"] == "1"

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from raygo.train._checkpoint import Checkpoint
@@ -43,11 +43,15 @@ class Result:
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] | None = None
     _storage_filesystem: Any = None
     return_value: Any = None
+    _config: Any = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def config(self) -> dict[str, Any] | None:
-        """The train_loop_config, as the last report has it."""
-        return (self.metrics or {}).get("config")
+        """What the run was configured with: ``{"train_loop_config": ...}`` for a trainer."""
+        reported = (self.metrics or {}).get("config")
+        if reported is None and self._config is not None:
+            return {"train_loop_config": self._config}
+        return reported
 
     @property
     def filesystem(self) -> Any:

@@ -1,101 +1,79 @@
-"""The driver's side of a run: starts the workers, gathers what they report, starts again after failures.
+"""The driver's side of a run: starts the workers, keeps what they report, starts again after failures.
 
-Ranks report on their own.  Report k is complete when every rank that is still training has made it; then its files become a checkpoint
-and its metrics (rank 0's) a line of the results.  A rank that lags more than a patience behind is named in a warning and no longer
-waited for, as a loop may well report on one rank only.
+At any time the driver may be killed: a checkpoint is on the storage before it is noted, and noted before an older one goes, so that the
+same run, started again, goes on from the last report that was complete.
 """
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import shutil
+import signal
 import socket
+import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import raygo
+from raygo import _session as engine_session
 from raygo._calls import call
-from raygo.exceptions import RayError, RayTaskError
+from raygo.exceptions import RayError
+from raygo.train._callbacks import RunCallbacks
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._data_config import DataConfig, materialize
-from raygo.train._result import Result, dig, frame
-from raygo.train._result_files import ResultFiles
-from raygo.train._session import Report
+from raygo.train._failures import WorkersFailed
+from raygo.train._gather import Gather, journal_folder
+from raygo.train._kept import ERRORED, FINISHED, INTERRUPTED, RUNNING, KeptCheckpoints, next_number, read_history, read_snapshot
+from raygo.train._messages import Brought, Place, Report
+from raygo.train._reported import ReportedCheckpoint, ReportedCheckpointStatus, ValidationConfig, Validations
+from raygo.train._result import Result, frame
 from raygo.train._settings import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
-from raygo.train._storage import StorageContext, checkpoint_name
+from raygo.train._storage import Mirror, StorageContext, checkpoint_name
 from raygo.train._worker_group import WorkerGroup, check_feasible
 from raygo.train.backend import Backend, BackendConfig
-from raygo.train.constants import CHECKPOINT_DIR_NAME, DEFAULT_REPORT_PATIENCE_S, REPORT_PATIENCE_S_ENV, TIME_TOTAL_S
-from raygo.train.error import TrainingFailedError
+from raygo.train.constants import (
+    CHECKPOINT_DIR_NAME,
+    DEFAULT_REPORT_PATIENCE_S,
+    EXPR_PROGRESS_FILE,
+    REPORT_PATIENCE_S_ENV,
+    RESULT_FILE_JSON,
+    TIME_TOTAL_S,
+    TRAINER_PICKLE_FILE,
+)
+from raygo.train.error import ControllerError, TrainingFailedError, WorkerGroupError
 
-# After the first error the others that follow from it are waited for so long, to tell the cause from its consequences.
-_ERRORS_SETTLE_S = 1.0
-# What ranks say when another one has gone.
-_CONSEQUENCES = ("connection closed by peer", "connection reset by peer", "gloo", "nccl", "broken pipe", "socket timeout")
-
-
-@dataclass
-class Pending:
-    """A report that some ranks have made."""
-
-    since: float
-    said: dict[int, Report] = field(default_factory=dict)
+log = logging.getLogger("raygo.train")
 
 
-class KeptCheckpoints:
-    """The checkpoints on disk, pruned by the CheckpointConfig."""
-
-    def __init__(self, config: CheckpointConfig, storage: StorageContext) -> None:
-        self.config = config
-        self.storage = storage
-        self.kept: list[tuple[Checkpoint, dict[str, Any]]] = []
-        self.made = 0
-
-    @property
-    def newest(self) -> Checkpoint | None:
-        return self.kept[-1][0] if self.kept else None
-
-    def next_name(self) -> str:
-        name = checkpoint_name(self.made)
-        self.made += 1
-        return name
-
-    def add(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
-        self.kept.append((checkpoint, metrics))
-        most = self.config.num_to_keep
-        while most is not None and len(self.kept) > most and (worst := self._worst(most)) is not None:
-            gone, _ = self.kept.pop(worst)
-            name = gone.path.rpartition("/")[2]
-            if gone.path == self.storage.build_checkpoint_path_from_name(name):
-                self.storage.delete_checkpoint(name)
-            else:
-                gone._files.delete(gone.path)
-
-    def _worst(self, most: int) -> int | None:
-        """Which to drop: never the newest, never one of the best `most`."""
-        attribute = self.config.checkpoint_score_attribute
-        if attribute is None:
-            return 0
-        sign = 1 if self.config.checkpoint_score_order == "max" else -1
-        scores: list[tuple[bool, float]] = []
-        for _, metrics in self.kept:
-            value = dig(metrics, attribute)
-            # No score, or NaN, is worse than any score.
-            good = isinstance(value, (int, float)) and value == value
-            scores.append((good, sign * float(value) if good else 0.0))
-        ranked = sorted(range(len(scores)), key=lambda i: scores[i], reverse=True)
-        droppable = [i for i in ranked[most:] if i != len(self.kept) - 1]
-        return droppable[-1] if droppable else None
+class StartFailed(Exception):
+    """The workers were there, but did not become a group."""
 
 
 class Run:
-    """One call of `fit`; also what callbacks get as `run_context`."""
+    """One call of `fit`; also what callbacks get as `run_context`.
+
+    Parameters
+    ----------
+    trainer_name : str
+        For the names of folders.
+    pickled : bytes, optional
+        The trainer, for `restore`.
+    placement : tuple, optional
+        A placement group and the numbers of its bundles that the workers go to, where somebody else has reserved them.
+    storage : StorageContext, optional
+        Where the run is stored, where somebody else has decided that; then it is not restored from there.
+    """
 
     def __init__(self, *, trainer_name: str, train_loop: Callable[..., Any], config: dict[str, Any] | None, scaling: ScalingConfig,
                  run_config: RunConfig, backend_config: BackendConfig, metadata: dict[str, Any] | None, resume_from: Checkpoint | None,
-                 datasets: dict[str, Any] | None = None, dataset_config: DataConfig | None = None) -> None:
+                 datasets: dict[str, Any] | None = None, dataset_config: DataConfig | None = None,
+                 validation_config: ValidationConfig | None = None, pickled: bytes | None = None, placement: Any = None,
+                 storage: StorageContext | None = None, on_report: Callable[[dict[str, Any], Checkpoint | None], None] | None = None) -> None:
+        self.trainer_name = trainer_name
         self.train_loop = train_loop
         self.train_loop_config = config
         self.scaling_config = scaling
@@ -105,235 +83,298 @@ class Run:
         self.start_from = resume_from
         self.datasets = dict(datasets or {})
         self.dataset_config = dataset_config or DataConfig()
-        check_feasible([scaling._worker_bundle] * scaling.num_workers)      # before there is a folder of a run that cannot be
-        self.storage = _new_run(run_config, trainer_name)
-        self.files = ResultFiles(self.storage, config or {})
-        self.checkpoints = KeptCheckpoints(run_config.checkpoint_config or CheckpointConfig(), self.storage)
-        self.history: list[dict[str, Any]] = []
-        self.begin = self.last = time.time()
-        self.restored_at = 0                       # reports made before the last restart
+        self.validations = Validations(validation_config)
+        self.failure_config = run_config.failure_config or FailureConfig()
         self.patience = float(os.environ.get(REPORT_PATIENCE_S_ENV, DEFAULT_REPORT_PATIENCE_S))
+        self.placement = placement
+        self.on_report = on_report
+        if placement is None:
+            check_feasible([scaling._worker_bundle] * scaling.min_workers)      # before there is a folder of a run that cannot be
+        self.history: list[dict[str, Any]] = []
+        self.reported: list[ReportedCheckpoint] = []
         self.warned: set[int] = set()
+        self.contributors: tuple[int, set[int]] = (0, set())       # size of the group, and the ranks that brought the last checkpoint
+        self.stopped = False
+        self.said_that_names_are_shared = False
+        self.first_index = 0
+        self.recovered: list[str] = []             # checkpoints of which a killed driver had not noted anything
+        self.begin = self.last = time.time()
+        self.time_before = 0.0                     # of the run that this one goes on with
+        self.restored_at = 0                       # reports made before the last restart
+        self._open(storage, pickled)
+        self.callbacks = RunCallbacks(self)
+
+    def _open(self, storage: StorageContext | None, pickled: bytes | None) -> None:
+        noted = None
+        self.in_trial = storage is not None
+        if storage is None:
+            storage, noted = find_run(self.run_config, self.trainer_name)
+        self.storage = storage
+        self.checkpoints = KeptCheckpoints(self.run_config.checkpoint_config or CheckpointConfig(), storage, noted=not self.in_trial)
+        if self.in_trial:
+            self.first_index = self.checkpoints.made = next_number(storage.checkpoints())
+        else:
+            self.storage.create()
+        folder = storage.trial_driver_staging_path
+        os.makedirs(folder, exist_ok=True)
+        self.mirror = Mirror(storage.files, folder, storage.trial_fs_path)
+        if noted is not None:
+            self._go_on(noted, folder)
+        if pickled is not None:
+            storage.files.write(f"{storage.experiment_fs_path}/{TRAINER_PICKLE_FILE}", pickled)
+        self.checkpoints.save()
+
+    def _go_on(self, noted: dict[str, Any], folder: str) -> None:
+        """Takes up the run that is in the folder already."""
+        self.history = read_history(self.storage)
+        if not self.storage.files.local:
+            for name in (RESULT_FILE_JSON, EXPR_PROGRESS_FILE):
+                with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "wb") as file:
+                    file.write(self.storage.files.read(f"{self.storage.trial_fs_path}/{name}"))
+        for name in (RESULT_FILE_JSON, EXPR_PROGRESS_FILE):
+            _drop_half_line(os.path.join(folder, name))
+        self.recovered = self.checkpoints.load(noted, self.history)
+        self.reported = [ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus.COMMITTED) for checkpoint, metrics in self.checkpoints.kept]
+        self.time_before = float(self.history[-1].get(TIME_TOTAL_S, 0.0)) if self.history else 0.0
+        log.info("the run in %s goes on from %s; give another name for a fresh one", self.storage.experiment_fs_path,
+                 self.checkpoints.newest or "its beginning, as it has no checkpoint")
 
     def fit(self) -> Result:
-        failures = self.run_config.failure_config or FailureConfig()
-        failed = 0
-        try:
-            self.datasets = materialize(self.datasets)
-            while True:
-                try:
-                    value = self._attempt()
-                except WorkersFailed as failure:
-                    for callback in self.run_config.callbacks or []:
-                        callback.after_exception(self, failure.errors)
-                    failed += 1
-                    if failures.max_failures >= 0 and failed > failures.max_failures:
-                        raise TrainingFailedError(failure.text(self.storage.trial_fs_path, failed)) from failure.cause
-                    warnings.warn(f"{failure.first_line()} Starting again from {self.checkpoints.newest or 'the beginning'} "
-                                  f"(failure {failed} of {failures.max_failures if failures.max_failures >= 0 else 'any number'}).", stacklevel=3)
-                    continue
-                return Result(self.history[-1] if self.history else {}, self.checkpoints.newest, None, self.storage.trial_fs_path,
-                              frame(self.history), list(self.checkpoints.kept),
-                              None if self.storage.files.local else self.storage.storage_filesystem, value)
-        finally:
-            self.storage.discard()
-            self.files.close()
+        failed = starts_failed = 0
+        journals = journal_folder(engine_session.current.session_dir if engine_session.current else "", uuid.uuid4().hex)
+        with _sigterm_is_an_exit(), self._noted(), self.callbacks:
+            try:
+                for name in self.recovered:
+                    self._keep({}, self.storage.checkpoint(name))
+                self.datasets = materialize(self.datasets)
+                while True:
+                    try:
+                        value = self._attempt(journals)
+                        break
+                    except WorkersFailed as failure:
+                        self.callbacks.failed(failure.errors)
+                        failed += 1
+                        if self._gives_up(failed, self.failure_config.max_failures):
+                            raise WorkerGroupError(failure.text(self.storage.trial_fs_path, failed), failure.errors) from failure.cause
+                        self._again(failure.first_line(), failed, self.failure_config.max_failures)
+                    except StartFailed as failure:
+                        starts_failed += 1
+                        limit = self.failure_config.controller_failure_limit
+                        if self._gives_up(starts_failed, limit if limit >= 0 else self.failure_config.max_failures):
+                            raise ControllerError(failure) from failure.__cause__
+                        self._again(str(failure), starts_failed, limit if limit >= 0 else self.failure_config.max_failures)
+                self._finish_validations()
+            finally:
+                if journals is not None:
+                    shutil.rmtree(journals, ignore_errors=True)
+                self.storage.discard()
+        filesystem = None if self.storage.files.local else self.storage.storage_filesystem
+        result = Result(self.history[-1] if self.history else {}, self.checkpoints.newest, None, self.storage.trial_fs_path,
+                        frame(self.history), list(self.checkpoints.kept), filesystem, value)
+        result._config = self.train_loop_config
+        return result
 
-    def _attempt(self) -> Any:
+    def _gives_up(self, failed: int, limit: int) -> bool:
+        return bool(self.failure_config._fails_fast) or 0 <= limit < failed
+
+    def _again(self, what: str, failed: int, limit: int) -> None:
+        self.callbacks.again()
+        warnings.warn(f"{what} Starting again from {self.checkpoints.newest or 'the beginning'} "
+                      f"(failure {failed} of {limit if limit >= 0 else 'any number'}).", stacklevel=5)
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        """The run's folder says how it ended, and has all files of it."""
+        status = ERRORED
+        try:
+            yield
+            status = FINISHED
+        except (KeyboardInterrupt, SystemExit):
+            status = INTERRUPTED
+            raise
+        finally:
+            self.checkpoints.status = status
+            try:
+                self.checkpoints.save()
+                self.mirror.close()
+            except OSError as error:
+                if status == FINISHED:
+                    raise TrainingFailedError(f"Training came to its end, but not all results could be stored: {error}") from error
+                log.warning("not all results could be stored: %s", error)
+
+    def _attempt(self, journals: str | None) -> Any:
         """Trains once from the newest checkpoint; what rank 0's function returned."""
         backend = self.backend_config.backend_cls()
         self.restored_at = len(self.history)
+        self.checkpoints.status = RUNNING
         if self.backend_config.preload and not self.run_config.worker_runtime_env:
             call("modules.preload", {"modules": list(self.backend_config.preload)})
-        group = WorkerGroup(self.scaling_config, self.run_config.worker_runtime_env)
+        group = WorkerGroup(self.scaling_config, self.run_config.worker_runtime_env, self.placement)
         try:
-            first = self._start(group, backend)
+            first, files = self._start(group, backend, journals)
             loop = raygo.put(self.train_loop)
             runs = [worker.actor.run.remote(loop, self.train_loop_config, self.backend_config.train_func_context) for worker in group.workers]
-            values = Gather(self, group, runs, first).run()
-            backend.on_shutdown(group, self.backend_config)
+            gather = Gather(self, group, runs, first, files)
+            self.callbacks.started(group, gather)
+            values = gather.run()
+            if not self.stopped:
+                backend.on_shutdown(group, self.backend_config)
             return values[0]
         finally:
             group.shutdown()
 
-    def _start(self, group: WorkerGroup, backend: Backend) -> int:
-        """Makes the workers a group; the number of their first report."""
+    def _start(self, group: WorkerGroup, backend: Backend, journals: str | None) -> tuple[int, list[str]]:
+        """Makes the workers a group; the number of their first report, and their journals."""
+        start = self.checkpoints.newest or self.start_from
+        # Reports are numbered through all attempts, so that folders of an attempt that failed are not mixed up with new ones.
+        first = self.first_index + len(self.history)
+        self.storage.discard() if self.storage.files.local else None
+        files = [os.path.join(journals or "", f"{first}-{uuid.uuid4().hex[:8]}-{rank}") for rank in range(len(group))]
         try:
             places = group.places(self.scaling_config.as_placement_group_factory(), self.metadata)
-            if self.datasets:
-                nodes = [worker.metadata.node_id for worker in group.workers]
-                shards = self.dataset_config.configure(self.datasets, len(group), [worker.actor for worker in group.workers], nodes)
-                for place, shard in zip(places, shards, strict=True):
-                    place.shards = shard
-            start = self.checkpoints.newest or self.start_from
-            first = self._first_report()
-            raygo.get([worker.actor.set_up.remote(place, self.storage, start, first, _environment(place))
-                       for worker, place in zip(group.workers, places, strict=True)])
+            self._deal_out_datasets(group, places)
+            raygo.get([worker.actor.set_up.remote(place, self.storage, start, first, _environment(place), file)
+                       for worker, place, file in zip(group.workers, places, files, strict=True)])
             backend.on_start(group, self.backend_config)
             backend.on_training_start(group, self.backend_config)
         except RayError as error:
-            raise TrainingFailedError(f"The {len(group)} workers could not be made a group: {error}") from error
-        return first
+            raise StartFailed(f"The {len(group)} workers could not be made a group: {error}") from error
+        return first, files
 
-    def _first_report(self) -> int:
-        """Reports are numbered through all attempts, so that folders of an attempt that failed are not mixed up with new ones."""
-        self.storage.discard()
-        return len(self.history)
+    def _deal_out_datasets(self, group: WorkerGroup, places: list[Place]) -> None:
+        if not self.datasets:
+            return
+        nodes = [worker.metadata.node_id for worker in group.workers]
+        shards = self.dataset_config.configure(self.datasets, len(group), [worker.actor for worker in group.workers], nodes)
+        for place, shard in zip(places, shards, strict=True):
+            place.shards = shard
 
-    def record(self, index: int, said: dict[int, Report]) -> None:
+    # What `Gather` calls.
+
+    def record(self, index: int, said: dict[int, Report], brought: dict[int, Brought]) -> None:
         """Report `index` is complete."""
-        rank = min(said)
-        metrics = dict(said[rank].metrics)
-        checkpoint = self._store(index, said)
+        checkpoint = self._store(index, said, brought)
+        metrics = self._keep(dict(said[min(said)].metrics), checkpoint)
+        if checkpoint is not None:
+            how = next((report.validation for _, report in sorted(said.items()) if report.validation), False)
+            if how:
+                self.validations.start(self.reported[-1], how)
+        self.callbacks.reported([said[rank].metrics for rank in sorted(said)], metrics, checkpoint)
+        if self.on_report is not None:
+            self.on_report(metrics, checkpoint)
+        if self.callbacks.should_stop(metrics):
+            self.stopped = True
+
+    def _keep(self, metrics: dict[str, Any], checkpoint: Checkpoint | None) -> dict[str, Any]:
         now = time.time()
         for key, value in {
             "timestamp": int(now), "training_iteration": len(self.history) + 1, "trial_id": self.storage.trial_id,
             "date": time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now)), "time_this_iter_s": now - self.last,
-            TIME_TOTAL_S: now - self.begin, "pid": os.getpid(), "hostname": socket.gethostname(),
+            TIME_TOTAL_S: self.time_before + now - self.begin, "pid": os.getpid(), "hostname": socket.gethostname(),
             "node_ip": raygo.util.get_node_ip_address(), "iterations_since_restore": len(self.history) + 1 - self.restored_at,
         }.items():
             metrics.setdefault(key, value)      # what the loop says itself stands
-        if checkpoint is not None:
-            metrics[CHECKPOINT_DIR_NAME] = os.path.basename(checkpoint.path)
-            self.checkpoints.add(checkpoint, metrics)
         self.last = now
+        if checkpoint is not None:
+            metrics[CHECKPOINT_DIR_NAME] = checkpoint.path.rpartition("/")[2]
         self.history.append(metrics)
-        self.files.write(metrics)
-        for callback in self.run_config.callbacks or []:
-            callback.after_report(self, [said[r].metrics for r in sorted(said)], checkpoint)
+        self.callbacks.write(metrics)
+        if checkpoint is not None:
+            self.reported.append(ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus.COMMITTED))
+            self.checkpoints.add(checkpoint, metrics)
+        self.mirror.touch()
+        return metrics
 
-    def _store(self, index: int, said: dict[int, Report]) -> Checkpoint | None:
-        given = next((r.name for r in said.values() if r.name), None)
-        if any(report.uploaded is not None for report in said.values()):
+    def _store(self, index: int, said: dict[int, Report], brought: dict[int, Brought]) -> Checkpoint | None:
+        uploaded = {rank: each.files for rank, each in brought.items() if each.files is not None}
+        if uploaded:
+            given = next((r.name for r in said.values() if r.name), None)
             name = given or (self.checkpoints.next_name() if self.storage.files.local else checkpoint_name(index))
-            return self.storage.commit(index, name, sorted({file for report in said.values() for file in report.uploaded or ()}))
-        in_place = [report.in_place for _, report in sorted(said.items()) if report.in_place]
+            return self.storage.commit(index, name, self._all_files(name, uploaded))
+        in_place = [each.in_place for _, each in sorted(brought.items()) if each.in_place is not None]
         return in_place[0] if in_place else None
 
-    def late(self, index: int, report: Report) -> None:
-        """A rank made a report that was taken without it: its files join the checkpoint, if that is still there."""
-        if report.uploaded is None:
-            return
-        name = self.history[index].get(CHECKPOINT_DIR_NAME)
+    def _all_files(self, name: str, uploaded: dict[int, list[str]]) -> list[str]:
+        owners: dict[str, list[int]] = {}
+        for rank, files in uploaded.items():
+            for file in files:
+                owners.setdefault(file, []).append(rank)
+        shared = sorted(file for file, ranks in owners.items() if len(ranks) > 1)
+        if shared and not self.storage.files.local and not self.said_that_names_are_shared:
+            self.said_that_names_are_shared = True
+            warnings.warn(f"{name} on {self.storage.files.name}: ranks {sorted(owners[shared[0]])} all brought a file {shared[0]!r}, of which the last "
+                          "one that arrived stays. Give each rank's files names of their own, or have one rank report the checkpoint.", stacklevel=6)
+        return sorted(owners)
+
+    def late(self, index: int) -> None:
+        """A rank brought files for a report that was taken without it: they join the checkpoint, if that is still there."""
+        position = index - self.first_index if index - self.first_index < len(self.history) else -1
+        name = self.history[position].get(CHECKPOINT_DIR_NAME)
         if name and self.storage.is_checkpoint(name):
             self.storage.commit(index, name)
         else:
             self.storage.discard(index)
 
+    def validated(self, ref: Any) -> None:
+        """A validation has ended."""
+        reported = self.validations.running[ref][0]
+        error = self.validations.seen(ref)
+        if error is not None:
+            warnings.warn(f"The validation of {reported.checkpoint} failed: {error}", stacklevel=5)
+        self.checkpoints.save()
 
-class Gather:
-    """Takes the ranks' reports until all have ended, or one has failed and what it reported before is taken too."""
+    def expire_validations(self) -> None:
+        """Ends validations that take too long."""
+        for reported in self.validations.expire():
+            warnings.warn(f"The validation of {reported.checkpoint} was ended, as it took longer than its timeout_s", stacklevel=5)
 
-    def __init__(self, run: Run, group: WorkerGroup, runs: list[Any], first: int) -> None:
-        self.run_of = run
-        self.group = group
-        self.next_index = first
-        self.pending: dict[int, Pending] = {}
-        self.values: list[Any] = [None] * len(runs)
-        self.errors: dict[int, Exception] = {}
-        self.returned: set[int] = set()       # the function came to its end
-        self.drained: set[int] = set()        # all reports are here
-        self.waiting: dict[Any, tuple[str, int]] = {ref: ("run", rank) for rank, ref in enumerate(runs)}
-        for rank in range(len(runs)):
-            self._ask(rank)
-
-    def _ask(self, rank: int) -> None:
-        self.waiting[self.group.workers[rank].actor.next_report.remote()] = ("report", rank)
-
-    def run(self) -> list[Any]:
-        give_up: float | None = None
-        while self.waiting:
-            now = time.monotonic()
-            if give_up is not None and now >= give_up:
-                break
-            left = self._patience_left() if give_up is None else give_up - now
-            ready, _ = raygo.wait(list(self.waiting), num_returns=1, timeout=left)
+    def _finish_validations(self) -> None:
+        while self.validations.running:
+            ready, _ = raygo.wait(list(self.validations.running), num_returns=1, timeout=self.validations.patience())
             for ref in ready:
-                self._see(*self.waiting.pop(ref), ref)
-            self._complete()
-            if self.errors and give_up is None:
-                give_up = time.monotonic() + _ERRORS_SETTLE_S
-        if self.errors:
-            raise WorkersFailed(self.errors, [worker.metadata.pid for worker in self.group.workers]) from next(iter(self.errors.values()))
-        return self.values
-
-    def _see(self, kind: str, rank: int, ref: Any) -> None:
-        try:
-            value = raygo.get(ref)
-        except Exception as error:
-            self.errors.setdefault(rank, error)
-            return
-        if kind == "run":
-            self.values[rank] = value
-            self.returned.add(rank)
-        elif value is None:
-            self.drained.add(rank)
-        else:
-            self._take(rank, value)
-            self._ask(rank)
-
-    def _take(self, rank: int, report: Report) -> None:
-        if report.index < self.next_index:
-            self.run_of.late(report.index, report)
-            return
-        self.pending.setdefault(report.index, Pending(time.monotonic())).said[rank] = report
-
-    def _complete(self) -> None:
-        while (pending := self.pending.get(self.next_index)) is not None:
-            absent = [rank for rank in range(len(self.values)) if rank not in pending.said and rank not in self.returned & self.drained]
-            if absent and not set(absent) <= self.run_of.warned:
-                if time.monotonic() - pending.since < self.run_of.patience:
-                    return
-                fresh = sorted(set(absent) - self.run_of.warned)
-                self.run_of.warned |= set(fresh)
-                warnings.warn(f"rank(s) {', '.join(map(str, fresh))} did not call report() within {self.run_of.patience:g} s of the others "
-                              f"(report {self.next_index + 1}) and are not waited for any more. Each worker should report; "
-                              f"{REPORT_PATIENCE_S_ENV} says how long to wait.", stacklevel=4)
-            del self.pending[self.next_index]
-            index, self.next_index = self.next_index, self.next_index + 1
-            self.run_of.record(index, pending.said)
-
-    def _patience_left(self) -> float | None:
-        pending = self.pending.get(self.next_index)
-        return None if pending is None else max(0.0, self.run_of.patience - (time.monotonic() - pending.since)) + 0.01
+                self.validated(ref)
+            self.expire_validations()
 
 
-class WorkersFailed(Exception):
-    """Ranks failed in one attempt."""
-
-    def __init__(self, errors: dict[int, Exception], pids: list[int]) -> None:
-        super().__init__(errors)
-        self.errors = errors
-        self.pids = pids
-        self.rank = min(errors, key=lambda rank: (_is_consequence(errors[rank]), rank))
-        self.cause = errors[self.rank]
-
-    def first_line(self) -> str:
-        plain = getattr(self.cause, "cause", None) or self.cause       # without the remote traceback
-        lines = str(plain).strip().splitlines()
-        return f"The worker of rank {self.rank} (pid {self.pids[self.rank]}) failed: {type(plain).__name__}: {lines[0] if lines else ''}."
-
-    def text(self, folder: str, failures: int) -> str:
-        others = sorted(rank for rank in self.errors if rank != self.rank)
-        also = f" Ranks that failed after it: {', '.join(map(str, others))}." if others else ""
-        return f"Training failed{f' {failures} times' if failures > 1 else ''}. {self.first_line()}{also} The run's folder is {folder}."
-
-
-def _is_consequence(error: Exception) -> bool:
-    text = str(getattr(error, "cause", None) or error).lower()
-    return isinstance(error, RayTaskError) and any(word in text for word in _CONSEQUENCES)
-
-
-def _new_run(config: RunConfig, trainer: str) -> StorageContext:
-    """Makes the folders of a fresh run."""
+def find_run(config: RunConfig, trainer: str) -> tuple[StorageContext, dict[str, Any] | None]:
+    """Where a run is stored, and what is noted of it if it is there already: a name that was given before means the same run."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-    trial_id = f"{uuid.uuid4().hex[:5]}_00000"
-    storage = StorageContext(config.storage_path, config.name or f"{trainer}_{stamp}", storage_filesystem=config.storage_filesystem,
-                             trial_dir_name=f"{trainer}_{trial_id}_0_{stamp}", trial_id=trial_id, trial_name=f"{trainer}_{trial_id}")
-    storage.create()
-    return storage
+    storage = StorageContext(config.storage_path, config.name or f"{trainer}_{stamp}_{uuid.uuid4().hex[:4]}", storage_filesystem=config.storage_filesystem)
+    noted = read_snapshot(storage) if config.name else None
+    if noted is not None and noted.get("trial_dir_name"):
+        storage.trial_dir_name, storage.trial_id, storage.trial_name = noted["trial_dir_name"], noted["trial_id"], noted["trial_name"]
+        return storage, noted
+    storage.trial_id = f"{uuid.uuid4().hex[:5]}_00000"
+    storage.trial_name = f"{trainer}_{storage.trial_id}"
+    storage.trial_dir_name = f"{trainer}_{storage.trial_id}_0_{stamp}"
+    return storage, None
 
 
-def _environment(place: Any) -> dict[str, str]:
+@contextlib.contextmanager
+def _sigterm_is_an_exit() -> Iterator[None]:
+    """While a run lasts, SIGTERM raises SystemExit, so that workers are stopped and the state is noted; unless the script handles it itself."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _drop_half_line(path: str) -> None:
+    """A driver that was killed may have left the last line unfinished."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb+") as file:
+        data = file.read()
+        if data and not data.endswith(b"\n"):
+            file.truncate(data.rfind(b"\n") + 1)
+
+
+def _environment(place: Place) -> dict[str, str]:
     return {"RANK": str(place.world_rank), "WORLD_SIZE": str(place.world_size), "LOCAL_RANK": str(place.local_rank),
             "LOCAL_WORLD_SIZE": str(place.local_world_size), "NODE_RANK": str(place.node_rank)}

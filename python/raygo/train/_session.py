@@ -1,92 +1,162 @@
 """A training worker's side: its place in the group, and how it reports.
 
-`report` copies the checkpoint to the storage and leaves the rest in a mailbox, from which the driver takes it through
-`TrainWorker.next_report`.  It does not wait for other ranks: one that never reports does not hold up those that do.
+`report` leaves a message for the driver and brings the checkpoint to the storage.  It does not wait for other ranks: one that never
+reports does not hold up those that do.
 """
 from __future__ import annotations
 
 import enum
-import queue
+import itertools
+import logging
+import shutil
+import threading
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from raygo.train._checkpoint import Checkpoint
+from raygo.train._messages import Ask, Brought, Mailbox, Place, Report
+from raygo.train._reported import CheckpointConsistencyMode, ReportedCheckpoint
 from raygo.train._storage import StorageContext
-from raygo.train.error import SessionMisuseError
+from raygo.train.error import PreemptionInfo, SessionMisuseError
 
-# Reports that may wait for the driver; a loop that reports faster than it is read is slowed down to it.
-_MAILBOX = 256
+__all__ = ["CheckpointUploadMode", "Place", "Report", "Session", "get_checkpoint", "get_dataset_shard", "report"]
+
+log = logging.getLogger("raygo.train")
+# A loop that reports ASYNC faster than files can be stored is slowed down to it.
+_UPLOADS_AT_ONCE = 2
+_SAY_AFTER_S = 10.0
 
 
 class CheckpointUploadMode(enum.Enum):
-    """How `report` brings a checkpoint to the storage."""
+    """How `report` brings a checkpoint to the storage.
+
+    SYNC copies the files and returns; ASYNC returns at once and copies meanwhile; NO_UPLOAD leaves them where they are.
+    """
 
     SYNC = "SYNC"
     ASYNC = "ASYNC"
     NO_UPLOAD = "NO_UPLOAD"
 
     def _default_delete_local_checkpoint_after_upload(self) -> bool:
-        return False
+        return self is CheckpointUploadMode.ASYNC
 
     def default_delete_local_checkpoint_after_upload(self) -> bool:
-        """Whether the local folder is removed afterwards when the caller does not say."""
+        """Whether the local folder is removed afterwards when the caller does not say: with ASYNC, as the caller cannot know when."""
         return self._default_delete_local_checkpoint_after_upload()
 
 
-@dataclass
-class Place:
-    """A worker's place in the group."""
-
-    world_rank: int
-    world_size: int
-    local_rank: int
-    local_world_size: int
-    node_rank: int
-    resources: Any = None
-    metadata: dict[str, Any] = field(default_factory=dict)
-    shards: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class Report:
-    """What a rank says at one call of `report`."""
-
-    index: int
-    metrics: dict[str, Any]
-    uploaded: list[str] | None = None           # the files that this rank brought to the storage
-    in_place: Checkpoint | None = None          # the checkpoint is where it stays
-    name: str | None = None
-
-
 class Session:
-    """The state of the training function that runs in this process."""
+    """The state of the training function that runs in this process.
 
-    def __init__(self, place: Place, storage: StorageContext, checkpoint: Checkpoint | None, first_report: int) -> None:
+    Parameters
+    ----------
+    place : Place
+        Its rank, and so on.
+    storage : StorageContext
+        Where checkpoints go.
+    checkpoint : Checkpoint, optional
+        What `get_checkpoint` gives.
+    first_report : int
+        The number of the first report.
+    journal : str, optional
+        See `Mailbox`.
+    """
+
+    def __init__(self, place: Place, storage: StorageContext, checkpoint: Checkpoint | None, first_report: int, journal: str | None = None) -> None:
         self.place = place
         self.storage = storage
         self.checkpoint = checkpoint
         self.reports = first_report
-        self.mailbox: queue.Queue[Report | None] = queue.Queue(_MAILBOX)
+        self.mailbox = Mailbox(journal)
+        self._pool: ThreadPoolExecutor | None = None
+        self._uploads: list[Future[None]] = []
+        self._questions = itertools.count()
+        self._collectives = itertools.count()
+        self._answers: dict[int, Any] = {}
+        self._answered = threading.Condition()
 
-    def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None, name: str | None, upload: bool, delete: bool) -> None:
+    def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None, name: str | None = None,
+               mode: CheckpointUploadMode = CheckpointUploadMode.SYNC, delete: bool = False,
+               upload: Callable[[Checkpoint, str], Checkpoint] | None = None, validation: Any = False) -> None:
+        self._settle(_UPLOADS_AT_ONCE - 1 if mode is CheckpointUploadMode.ASYNC else None)
         index = self.reports
         self.reports += 1
-        said = Report(index, dict(metrics), name=name)
-        if checkpoint is not None and upload:
-            with checkpoint.as_directory() as folder:
-                said.uploaded = self.storage.stage(folder, index, self.place.world_rank, name=name, move=delete)
-            if delete:
-                import shutil
+        self.mailbox.put(Report(index, metrics, checkpoint is not None, name, validation))
+        if checkpoint is None:
+            return
+        if mode is CheckpointUploadMode.NO_UPLOAD:
+            self.mailbox.put(Brought(index, in_place=checkpoint))
+        elif mode is CheckpointUploadMode.ASYNC:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="raygo-upload")
+            self._uploads.append(self._pool.submit(self._bring, index, checkpoint, name, delete, upload))
+        else:
+            self._bring(index, checkpoint, name, delete, upload)
 
-                shutil.rmtree(checkpoint.path, ignore_errors=True)
-        elif checkpoint is not None:
-            said.in_place = checkpoint
-        self.mailbox.put(said)
+    def _bring(self, index: int, checkpoint: Checkpoint, name: str | None, delete: bool,
+               upload: Callable[[Checkpoint, str], Checkpoint] | None) -> None:
+        brought = Brought(index)        # nothing, should this fail: the driver must not wait for it
+        try:
+            if upload is not None:
+                stored = upload(checkpoint, name or f"checkpoint_{index:06d}")
+                if not isinstance(stored, Checkpoint):
+                    raise TypeError(f"checkpoint_upload_fn gave a {type(stored).__name__}: it must give the Checkpoint that it stored")
+                brought.in_place = stored
+            else:
+                with checkpoint.as_directory() as folder:
+                    brought.files = self.storage.stage(folder, index, self.place.world_rank, name=name, move=delete and checkpoint._files.local)
+        finally:
+            self.mailbox.put(brought)
+        if delete and checkpoint._files.local:
+            shutil.rmtree(checkpoint.path, ignore_errors=True)
+
+    def _settle(self, most: int | None) -> None:
+        """Raises what uploads in the background have raised; waits until no more than `most` are left."""
+        while self._uploads and (self._uploads[0].done() or (most is not None and len(self._uploads) > most)):
+            self._uploads.pop(0).result()
 
     def end(self) -> None:
-        """No more reports will come."""
-        self.mailbox.put(None)
+        """No more reports will come; waits for uploads."""
+        try:
+            self._settle(0)
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
+            self.mailbox.put(None)
+
+    def ask(self, what: str, value: Any = None, timeout: float | None = None) -> Any:
+        """Ask the driver, and wait for its answer.
+
+        Raises
+        ------
+        TimeoutError
+            There was none in time.
+        """
+        number = next(self._questions)
+        self.mailbox.put(Ask(number, what, value))
+        with self._answered:
+            early = _SAY_AFTER_S if timeout is None else min(timeout, _SAY_AFTER_S)
+            if not self._answered.wait_for(lambda: number in self._answers, early):
+                if timeout is None or timeout > early:
+                    log.warning("rank %d has waited for %s for %g s; it waits on", self.place.world_rank, what, early)
+                if not self._answered.wait_for(lambda: number in self._answers, None if timeout is None else timeout - early):
+                    raise TimeoutError(f"rank {self.place.world_rank} got no answer to {what} within {timeout:g} s")
+            answer = self._answers.pop(number)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def together(self, what: str, value: Any = None) -> Any:
+        """The n-th call of all ranks belong together: waits for them, and gives rank 0's value."""
+        return self.ask(what, (next(self._collectives), value))
+
+    def answer(self, number: int, value: Any) -> None:
+        """The driver's answer."""
+        with self._answered:
+            self._answers[number] = value
+            self._answered.notify_all()
 
 
 current: Session | None = None
@@ -101,7 +171,7 @@ def _outside(what: str) -> None:
 
 def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None, checkpoint_dir_name: str | None = None,
            checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC, delete_local_checkpoint_after_upload: bool | None = None,
-           checkpoint_upload_fn: Any = None, validation: Any = False) -> None:
+           checkpoint_upload_fn: Callable[[Checkpoint, str], Checkpoint] | None = None, validation: Any = False) -> None:
     """Tell the driver how training goes; each worker calls it, and rank 0's metrics are kept.
 
     Parameters
@@ -109,13 +179,19 @@ def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None, checkp
     metrics : dict
         Values of this round.
     checkpoint : Checkpoint, optional
-        Files to keep.  Those of all ranks come into one folder; of files with the same name, those of the lowest rank stay.
+        Files to keep.  Those of all ranks come into one folder; of files with the same name, those of the lowest rank stay (on an object
+        store, those that arrive last: give them names of their own there).
     checkpoint_dir_name : str, optional
         The folder's name; ``checkpoint_000000`` and so on by default.
     checkpoint_upload_mode : CheckpointUploadMode
-        SYNC copies the files; NO_UPLOAD leaves them where they are, which must be a place that stays.
+        SYNC copies the files before it returns, ASYNC in the background; NO_UPLOAD leaves them where they are, which must be a place
+        that stays.
     delete_local_checkpoint_after_upload : bool, optional
-        Remove the local folder after it was copied.
+        Remove the local folder after it was copied; by default with ASYNC.
+    checkpoint_upload_fn : callable, optional
+        Stores the checkpoint in the place of raygo: takes it and a name for its folder, and returns what it stored.
+    validation : bool or ValidationTaskConfig
+        Have the trainer's `ValidationConfig` validate this checkpoint.
 
     Examples
     --------
@@ -128,16 +204,16 @@ def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None, checkp
         raise TypeError(f"report takes a dict of metrics, not {type(metrics).__name__}")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"report: checkpoint is a {type(checkpoint).__name__}: give Checkpoint.from_directory(folder)")
-    if checkpoint_upload_mode is CheckpointUploadMode.ASYNC:
-        raise NotImplementedError("report(checkpoint_upload_mode=ASYNC) is not there yet in raygo.train: use SYNC")
-    if checkpoint_upload_fn is not None:
-        raise NotImplementedError("report(checkpoint_upload_fn=...) is not there yet in raygo.train")
-    if validation:
-        raise NotImplementedError("report(validation=...) is not there yet in raygo.train")
+    mode = CheckpointUploadMode(checkpoint_upload_mode)
     if checkpoint_dir_name is not None and ("/" in checkpoint_dir_name or checkpoint_dir_name in ("", ".", "..")):
         raise ValueError(f"checkpoint_dir_name is {checkpoint_dir_name!r}: give the name of a folder, not a path")
-    current.report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode is CheckpointUploadMode.SYNC,
-                   bool(delete_local_checkpoint_after_upload))
+    if mode is CheckpointUploadMode.NO_UPLOAD and checkpoint_upload_fn is not None:
+        raise ValueError("report: checkpoint_upload_fn does nothing with NO_UPLOAD: use SYNC or ASYNC")
+    if validation and checkpoint is None:
+        raise ValueError("report(validation=...) validates a checkpoint: give one")
+    delete = delete_local_checkpoint_after_upload
+    current.report(metrics, checkpoint, checkpoint_dir_name, mode, mode.default_delete_local_checkpoint_after_upload() if delete is None else delete,
+                   checkpoint_upload_fn, validation)
 
 
 def get_checkpoint() -> Checkpoint | None:
@@ -173,3 +249,33 @@ def get_dataset_shard(dataset_name: str | None = None) -> Any:
     if dataset_name not in shards:
         raise KeyError(f"get_dataset_shard: there is no dataset {dataset_name!r}; the trainer was given {', '.join(sorted(shards))}")
     return shards[dataset_name]
+
+
+def get_all_reported_checkpoints(consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
+                                 timeout_s: float | None = None) -> list[ReportedCheckpoint]:
+    """The checkpoints that have been reported so far, also before a restart, in their order.
+
+    Parameters
+    ----------
+    consistency_mode : CheckpointConsistencyMode
+        Wait until those that this worker has reported are stored, or also until all validations that were asked for have ended.
+    timeout_s : float, optional
+        How long to wait; by default as long as it takes.
+
+    Raises
+    ------
+    TimeoutError
+        They were not there in time.
+    """
+    if current is None:
+        _outside("get_all_reported_checkpoints")
+        return []
+    validated = CheckpointConsistencyMode(consistency_mode) is CheckpointConsistencyMode.VALIDATED
+    return list(current.ask("get_all_reported_checkpoints", (current.reports, validated), timeout_s))
+
+
+def get_preemption_info() -> PreemptionInfo | None:
+    """Machines that are about to be taken away: None, as nothing tells raygo of such plans."""
+    if current is None:
+        _outside("get_preemption_info")
+    return None

@@ -76,8 +76,8 @@ class ScalingConfig:
 
     Parameters
     ----------
-    num_workers : int
-        One process each.
+    num_workers : int or (int, int)
+        One process each.  With ``(least, most)`` a run starts, and after a failure starts again, with as many as there are free resources for.
     use_gpu : bool
         A GPU for each worker, unless `resources_per_worker` says how much.
     resources_per_worker : dict, optional
@@ -107,13 +107,13 @@ class ScalingConfig:
     elastic_resize_monitor_interval_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_workers, (tuple, list)):
-            raise NotImplementedError(f"ScalingConfig(num_workers={self.num_workers!r}): raygo.train does not change the number of workers during a run yet. "
-                                      "Give one number.")
         if self.use_tpu or self.topology:
             raise NotImplementedError("ScalingConfig(use_tpu=..., topology=...): raygo.train knows no TPUs")
-        if isinstance(self.num_workers, bool) or not isinstance(self.num_workers, int) or self.num_workers < 1:
-            raise ValueError(f"ScalingConfig: num_workers is {self.num_workers!r}: give a whole number of 1 or more")
+        bounds = self.num_workers if isinstance(self.num_workers, (tuple, list)) else (self.num_workers, self.num_workers)
+        if len(bounds) != 2 or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in bounds) or bounds[0] > bounds[1]:
+            raise ValueError(f"ScalingConfig: num_workers is {self.num_workers!r}: give a whole number of 1 or more, or (least, most)")
+        if self.elastic_resize_monitor_interval_s <= 0:
+            raise ValueError(f"ScalingConfig: elastic_resize_monitor_interval_s is {self.elastic_resize_monitor_interval_s}: give more than 0")
         wanted = self.resources_per_worker or {}
         for key, amount in wanted.items():
             if amount < 0:
@@ -145,7 +145,7 @@ class ScalingConfig:
         """What the whole run needs."""
         total = {key: float(amount) for key, amount in (self.trainer_resources or {}).items()}
         for key, amount in self._per_worker.items():
-            total[key] = total.get(key, 0.0) + amount * self.num_workers
+            total[key] = total.get(key, 0.0) + amount * self.max_workers
         return total
 
     @property
@@ -170,22 +170,22 @@ class ScalingConfig:
 
     @property
     def elasticity_enabled(self) -> bool:
-        """Whether the number of workers may change: not yet."""
-        return False
+        """Whether the number of workers may change from one start to the next."""
+        return isinstance(self.num_workers, (tuple, list))
 
     @property
     def min_workers(self) -> int:
         """The least number of workers."""
-        return int(self.num_workers)
+        return int(self.num_workers[0] if self.elasticity_enabled else self.num_workers)
 
     @property
     def max_workers(self) -> int:
         """The most workers."""
-        return int(self.num_workers)
+        return int(self.num_workers[1] if self.elasticity_enabled else self.num_workers)
 
     def as_placement_group_factory(self) -> PlacementGroupFactory:
         """The bundles: one for each worker, the first with what the trainer needs added."""
-        bundles = [dict(self._worker_bundle) for _ in range(self.num_workers)]
+        bundles = [dict(self._worker_bundle) for _ in range(self.max_workers)]
         for key, amount in (self.trainer_resources or {}).items():
             bundles[0][key] = bundles[0].get(key, 0.0) + amount
         return PlacementGroupFactory(bundles, self.placement_strategy)
@@ -213,6 +213,12 @@ class FailureConfig:
     ----------
     max_failures : int
         How often to start again from the last checkpoint; -1: as often as it takes.
+    fail_fast : bool or "raise"
+        For raygo.tune: end all trials at the first that fails.
+    controller_failure_limit : int
+        How often to start again when workers cannot be made a group; -1: as `max_failures` says.
+    max_preemption_failures, relax_collectives_on_preemption, preemption_grace_s
+        Taken for compatibility: a machine that is taken away is a failure like others.
     """
 
     max_failures: int = 0
@@ -225,6 +231,14 @@ class FailureConfig:
     def __post_init__(self) -> None:
         if self.max_failures < -1:
             raise ValueError(f"FailureConfig: max_failures is {self.max_failures}: give 0 or more, or -1 for no limit")
+        if self.fail_fast not in (_UNSET, None, True, False, "raise"):
+            raise ValueError(f"FailureConfig: fail_fast is {self.fail_fast!r}: give True, False or 'raise'")
+        if self._fails_fast and self.max_failures != 0:
+            raise ValueError("FailureConfig: max_failures must be 0 if fail_fast is True or 'raise', as that ends everything at the first failure")
+
+    @property
+    def _fails_fast(self) -> bool:
+        return self.fail_fast in (True, "raise")
 
 
 @dataclass
@@ -318,11 +332,10 @@ class RunConfig:
         for given, kind, name in ((self.failure_config, FailureConfig, "failure_config"), (self.checkpoint_config, CheckpointConfig, "checkpoint_config")):
             if given is not None and not isinstance(given, kind):
                 raise ValueError(f"RunConfig: {name} is a {type(given).__name__}: give a {kind.__name__}")
-        for name in ("stop", "progress_reporter", "log_to_file"):
-            if getattr(self, name) not in (_UNSET, None, False):
-                raise NotImplementedError(f"RunConfig({name}=...) is not there yet in raygo.train")
+        if self.stop not in (_UNSET, None) and not isinstance(self.stop, dict) and not callable(self.stop):
+            raise ValueError(f"RunConfig: stop is a {type(self.stop).__name__}: give a dict of metrics and their limits, or a function")
         from raygo.train._callbacks import UserCallback
 
         for callback in self.callbacks or []:
-            if not isinstance(callback, UserCallback):
-                raise NotImplementedError(f"RunConfig(callbacks=[{type(callback).__name__}]): raygo.train takes raygo.train.UserCallback so far")
+            if not isinstance(callback, UserCallback) and not hasattr(callback, "on_trial_result"):
+                raise ValueError(f"RunConfig: callbacks has a {type(callback).__name__}: give instances of raygo.train.UserCallback or raygo.tune.Callback")

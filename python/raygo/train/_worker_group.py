@@ -4,6 +4,7 @@ from __future__ import annotations
 import inspect
 import os
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 import raygo
 from raygo.train import _session
 from raygo.train.constants import DEFAULT_PLACEMENT_GROUP_TIMEOUT_S, TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV
-from raygo.train.error import TrainingFailedError
+from raygo.train.error import ControllerError
 from raygo.util.placement_group import placement_group, remove_placement_group
 from raygo.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 if TYPE_CHECKING:
     from raygo.train._settings import ScalingConfig
+
+
+# With an elastic group: how long it is tried with one number of workers.
+_ELASTIC_STEP_S = 2.0
 
 
 class TrainWorker:
@@ -33,9 +38,11 @@ class TrainWorker:
         return WorkerMetadata(context.get_node_id(), raygo.util.get_node_ip_address(), socket.gethostname(), os.getpid(),
                               [str(gpu) for gpu in raygo.get_gpu_ids()])
 
-    def set_up(self, place: _session.Place, storage: Any, checkpoint: Any, first_report: int, environment: dict[str, str]) -> None:
+    def set_up(self, place: _session.Place, storage: Any, checkpoint: Any, first_report: int, environment: dict[str, str], journal: str) -> None:
         os.environ.update(environment)
-        self._session = _session.current = _session.Session(place, storage, checkpoint, first_report)
+        # On another machine than the driver's there is no such folder, and what a dying worker said last is lost.
+        known = journal if os.path.isdir(os.path.dirname(journal)) else None
+        self._session = _session.current = _session.Session(place, storage, checkpoint, first_report, known)
 
     def run(self, function: Callable[..., Any], config: dict[str, Any] | None, context: Callable[[], Any]) -> Any:
         assert self._session is not None
@@ -45,9 +52,13 @@ class TrainWorker:
         finally:
             self._session.end()
 
-    def next_report(self) -> _session.Report | None:
+    def next_messages(self) -> list[bytes | None]:
         assert self._session is not None
-        return self._session.mailbox.get()
+        return self._session.mailbox.take()
+
+    def answer(self, number: int, value: Any) -> None:
+        assert self._session is not None
+        self._session.answer(number, value)
 
 
 def takes_config(function: Callable[..., Any]) -> bool:
@@ -87,42 +98,63 @@ class WorkerGroup:
         How many, and what each needs.
     runtime_env : dict, optional
         Of the workers.
+    placement : tuple, optional
+        A placement group and the numbers of its bundles, where somebody else has reserved them.
 
     Raises
     ------
-    TrainingFailedError
+    ControllerError
         The resources are not there, or did not become free in time.
     """
 
-    def __init__(self, scaling: ScalingConfig, runtime_env: dict[str, Any] | None = None) -> None:
+    def __init__(self, scaling: ScalingConfig, runtime_env: dict[str, Any] | None = None, placement: tuple[Any, list[int]] | None = None) -> None:
         self.workers: list[Worker] = []
         self._actors: list[Any] = []
-        bundles = [scaling._worker_bundle] * scaling.num_workers
-        check_feasible(bundles)
-        self._group = placement_group(bundles, strategy=scaling.placement_strategy)
+        self._group: Any = None
+        self._owned = placement is None
+        if placement is not None:
+            self._group, bundles = placement
+            self._start(scaling, runtime_env, bundles)
+            return
+        check_feasible([scaling._worker_bundle] * scaling.min_workers)
+        size = self._reserve(scaling)
         try:
-            self._wait_for_resources(scaling)
-            self._start(scaling, runtime_env)
+            self._start(scaling, runtime_env, list(range(size)))
         except BaseException:
             self.shutdown()
             raise
 
-    def _wait_for_resources(self, scaling: ScalingConfig) -> None:
+    def _reserve(self, scaling: ScalingConfig) -> int:
+        """Reserves what the workers need; for how many, where ScalingConfig allows for fewer than the most."""
         patience = float(os.environ.get(TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV, DEFAULT_PLACEMENT_GROUP_TIMEOUT_S))
-        if not self._group.wait(patience):
-            raise TrainingFailedError(
-                f"{scaling.num_workers} workers with {scaling._worker_bundle} each could not be placed within {patience:g} s: "
-                f"of {_short(raygo.cluster_resources())} only {_short(raygo.available_resources())} is free. "
-                f"End what holds the rest, ask for less in ScalingConfig, or wait longer ({TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV}).")
+        deadline = time.monotonic() + patience
+        while True:
+            size = max(scaling.min_workers, min(scaling.max_workers, how_many_fit(scaling._worker_bundle)))
+            self._group = placement_group([scaling._worker_bundle] * size, strategy=scaling.placement_strategy)
+            try:
+                # Others may be quicker to take what was free: with fewer workers it is tried again soon.
+                left = deadline - time.monotonic()
+                if self._group.wait(max(0.0, min(left, _ELASTIC_STEP_S) if size > scaling.min_workers else left)):
+                    return size
+            except BaseException:
+                remove_placement_group(self._group)
+                raise
+            remove_placement_group(self._group)
+            if time.monotonic() >= deadline:
+                break
+        raise ControllerError(TimeoutError(
+            f"{scaling.min_workers} workers with {scaling._worker_bundle} each could not be placed within {patience:g} s: "
+            f"of {_short(raygo.cluster_resources())} only {_short(raygo.available_resources())} is free. "
+            f"End what holds the rest, ask for less in ScalingConfig, or wait longer ({TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV})."))
 
-    def _start(self, scaling: ScalingConfig, runtime_env: dict[str, Any] | None) -> None:
+    def _start(self, scaling: ScalingConfig, runtime_env: dict[str, Any] | None, bundles: list[int]) -> None:
         needs = scaling._per_worker
         options: dict[str, Any] = {
             "num_cpus": needs.pop("CPU", 0), "num_gpus": needs.pop("GPU", 0), "resources": needs, "max_concurrency": 4}
         if runtime_env:
             options["runtime_env"] = runtime_env
         make = raygo.remote(**options)(TrainWorker)
-        for index in range(scaling.num_workers):
+        for index in bundles:
             place = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index)
             self._actors.append(make.options(scheduling_strategy=place).remote())
         found = raygo.get([actor.metadata.remote() for actor in self._actors])
@@ -169,7 +201,14 @@ class WorkerGroup:
             return
         for actor in actors:
             raygo.kill(actor)
-        remove_placement_group(self._group)
+        if self._owned:
+            remove_placement_group(self._group)
+
+
+def how_many_fit(bundle: dict[str, float]) -> int:
+    """How many workers the resources that are free now are enough for."""
+    free = raygo.available_resources()
+    return min((int(free.get(key, 0.0) / amount + 1e-9) for key, amount in bundle.items()), default=0)
 
 
 def check_feasible(bundles: list[dict[str, float]]) -> None:
@@ -182,11 +221,11 @@ def check_feasible(bundles: list[dict[str, float]]) -> None:
             wanted[key] = wanted.get(key, 0.0) + amount
     missing = [f"{amount:g} {key} (there are {total.get(key, 0.0):g})" for key, amount in wanted.items() if amount > total.get(key, 0.0) + 1e-9]
     if missing:
-        raise TrainingFailedError(f"{len(bundles)} workers with {bundles[0]} each need {', '.join(missing)}: training cannot start. "
-                                  "Ask for less in ScalingConfig(num_workers=, resources_per_worker=, use_gpu=), or start raygo with more.")
+        raise ControllerError(ValueError(f"{len(bundles)} workers with {bundles[0]} each need {', '.join(missing)}: training cannot start. "
+                                  "Ask for less in ScalingConfig(num_workers=, resources_per_worker=, use_gpu=), or start raygo with more."))
     for bundle in bundles[:1]:
         if not any(all(node.get(key, 0.0) + 1e-9 >= amount for key, amount in bundle.items()) for node in nodes):
-            raise TrainingFailedError(f"no machine has what one worker needs: {bundle}. The machines have {[_short(n) for n in nodes]}.")
+            raise ControllerError(ValueError(f"no machine has what one worker needs: {bundle}. The machines have {[_short(n) for n in nodes]}."))
 
 
 def _short(resources: dict[str, float]) -> dict[str, float]:

@@ -18,6 +18,8 @@ WORKER_PID = "_pid"
 EXPR_PROGRESS_FILE = "progress.csv"
 EXPR_PARAM_FILE = "params.json"
 EXPR_PARAM_PICKLE_FILE = "params.pkl"
+CHECKPOINT_MANAGER_SNAPSHOT_FILENAME = "checkpoint_manager_snapshot.json"
+TRAINER_PICKLE_FILE = "trainer.pkl"
 # How long a report waits for ranks that have not made it, before it is taken without them.
 REPORT_PATIENCE_S_ENV = "RAYGO_TRAIN_REPORT_PATIENCE_S"
 DEFAULT_REPORT_PATIENCE_S = 30.0

@@ -1,16 +1,22 @@
 """The same function on several workers."""
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._data_config import DataConfig
+from raygo.train._kept import FINISHED
+from raygo.train._reported import ValidationConfig
 from raygo.train._result import Result
-from raygo.train._run import Run
+from raygo.train._run import Run, find_run
 from raygo.train._settings import RunConfig, ScalingConfig
 from raygo.train.backend import BackendConfig
 from raygo.train.base_trainer import BaseTrainer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["DataParallelTrainer"]
 
@@ -26,6 +32,8 @@ class DataParallelTrainer(BaseTrainer):
         The config.
     backend_config : BackendConfig, optional
         How the workers are made into a group.
+    validation_config : ValidationConfig, optional
+        How checkpoints are validated that are reported with ``validation=True``.
     scaling_config, run_config, datasets, metadata, resume_from_checkpoint
         As for every trainer.
 
@@ -41,7 +49,7 @@ class DataParallelTrainer(BaseTrainer):
     def __init__(self, train_loop_per_worker: Callable[..., Any], *, train_loop_config: dict[str, Any] | None = None,
                  backend_config: BackendConfig | None = None, scaling_config: ScalingConfig | None = None, dataset_config: Any = None,
                  run_config: RunConfig | None = None, datasets: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None,
-                 resume_from_checkpoint: Checkpoint | None = None) -> None:
+                 resume_from_checkpoint: Checkpoint | None = None, validation_config: ValidationConfig | None = None) -> None:
         super().__init__(scaling_config=scaling_config, run_config=run_config, datasets=datasets, metadata=metadata,
                          resume_from_checkpoint=resume_from_checkpoint)
         if not callable(train_loop_per_worker):
@@ -55,6 +63,9 @@ class DataParallelTrainer(BaseTrainer):
         if dataset_config is not None and not isinstance(dataset_config, DataConfig):
             raise ValueError(f"{type(self).__name__}: `dataset_config` should be a raygo.train.DataConfig, found {type(dataset_config)}.")
         self._dataset_config = dataset_config or DataConfig()
+        if validation_config is not None and not isinstance(validation_config, ValidationConfig):
+            raise ValueError(f"{type(self).__name__}: `validation_config` should be a raygo.train.ValidationConfig, found {type(validation_config)}.")
+        self._validation_config = validation_config
 
     def get_dataset_config(self) -> Any:
         """What was given as `dataset_config`."""
@@ -62,9 +73,38 @@ class DataParallelTrainer(BaseTrainer):
 
     def training_loop(self) -> Result:
         """Train once; what `fit` does."""
+        if self._restored and (finished := self._finished()) is not None:
+            return finished
+        return self._run(pickled=self._pickled()).fit()
+
+    def _run(self, **where: Any) -> Run:
         return Run(trainer_name=type(self).__name__, train_loop=self._train_loop_per_worker, config=self._train_loop_config,
                    scaling=self.scaling_config, run_config=self.run_config, backend_config=self._backend_config, metadata=self.metadata,
-                   resume_from=self.starting_checkpoint, datasets=self.datasets, dataset_config=self._dataset_config).fit()
+                   resume_from=self.starting_checkpoint, datasets=self.datasets, dataset_config=self._dataset_config,
+                   validation_config=self._validation_config, **where)
+
+    def _finished(self) -> Result | None:
+        """The result of a restored run that had come to its end before."""
+        storage, noted = find_run(self.run_config, type(self).__name__)
+        if noted is None or noted["status"] != FINISHED:
+            return None
+        return Result.from_path(storage.trial_fs_path, None if storage.files.local else storage.storage_filesystem)
+
+    @classmethod
+    def restore(cls, path: str | os.PathLike[str], train_loop_per_worker: Callable[..., Any] | None = None,     # type: ignore[override]
+                train_loop_config: dict[str, Any] | None = None, **kwargs: Any) -> Self:
+        """The trainer of a run that did not come to its end; `fit` then goes on from its last checkpoint.
+
+        Parameters
+        ----------
+        path : str
+            The run's folder: ``storage_path/name``, or a URI.
+        train_loop_per_worker, train_loop_config
+            In the place of those that the trainer had.
+        **kwargs
+            As for `raygo.train.base_trainer.BaseTrainer.restore`.
+        """
+        return super().restore(path, train_loop_per_worker=train_loop_per_worker, train_loop_config=train_loop_config, **kwargs)
 
 
 def _check_parameters(function: Callable[..., Any]) -> None:

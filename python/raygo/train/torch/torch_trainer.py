@@ -36,8 +36,6 @@ class TorchTrainer(DataParallelTrainer):
                  torch_config: TorchConfig | None = None, scaling_config: ScalingConfig | None = None, run_config: RunConfig | None = None,
                  datasets: dict[str, Any] | None = None, dataset_config: Any = None, validation_config: Any = None,
                  metadata: dict[str, Any] | None = None, resume_from_checkpoint: Checkpoint | None = None) -> None:
-        if validation_config is not None:
-            raise NotImplementedError("TorchTrainer(validation_config=...) is not there yet in raygo")
         super().__init__(train_loop_per_worker, train_loop_config=train_loop_config, backend_config=torch_config or TorchConfig(),
                          scaling_config=scaling_config, dataset_config=dataset_config, run_config=run_config, datasets=datasets,
-                         metadata=metadata, resume_from_checkpoint=resume_from_checkpoint)
+                         metadata=metadata, resume_from_checkpoint=resume_from_checkpoint, validation_config=validation_config)

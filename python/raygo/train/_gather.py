@@ -1,0 +1,267 @@
+"""Takes what the ranks of one attempt say, until all have ended or one has failed.
+
+Report k is complete when every rank that still trains has made it and the files that it brings are on the storage.  A rank that lags more
+than a patience behind is named in a warning and no longer waited for, as a loop may well report on one rank only; files under way are
+waited for as long as it takes.
+"""
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import raygo
+from raygo.exceptions import RayActorError
+from raygo.train._failures import WorkersFailed, weight
+from raygo.train._messages import Ask, Brought, Report, read_journal
+from raygo.train._worker_group import WorkerGroup
+from raygo.train.constants import REPORT_PATIENCE_S_ENV
+
+if TYPE_CHECKING:
+    from raygo.train._run import Run
+
+log = logging.getLogger("raygo.train")
+# How long the others are listened to after the first error: when that is the cause, and when it may be the consequence of another.
+_SETTLE_S = {0: 0.4, 1: 0.4, 2: 1.5}
+# How long an interrupted driver waits for reports that are nearly there.
+_RESCUE_S = 1.0
+_SAY_AFTER_S = 10.0
+
+
+@dataclass
+class Pending:
+    """A report that some ranks have made."""
+
+    since: float
+    said: dict[int, Report] = field(default_factory=dict)
+    brought: dict[int, Brought] = field(default_factory=dict)
+    warned: bool = False
+
+    def under_way(self) -> set[int]:
+        """The ranks whose files are not on the storage yet."""
+        return {rank for rank, report in self.said.items() if report.brings and rank not in self.brought}
+
+    def contributors(self) -> set[int]:
+        """The ranks that brought a checkpoint."""
+        return {rank for rank, brought in self.brought.items() if brought.files is not None or brought.in_place is not None}
+
+
+class Gather:
+    """One attempt's ears."""
+
+    def __init__(self, run: Run, group: WorkerGroup, runs: list[Any], first: int, journals: list[str]) -> None:
+        self.run_of = run
+        self.group = group
+        self.size = len(runs)
+        self.first = self.next_index = first
+        self.journals = journals
+        self.pending: dict[int, Pending] = {}
+        self.reached = [first] * self.size    # by rank: the report that it makes next
+        self.values: list[Any] = [None] * self.size
+        self.errors: dict[int, Exception] = {}
+        self.returned: set[int] = set()       # the function came to its end
+        self.drained: set[int] = set()        # all reports are here
+        self.questions: list[tuple[int, Ask]] = []
+        self.waiting: dict[Any, tuple[str, int]] = {ref: ("run", rank) for rank, ref in enumerate(runs)}
+        for rank in range(self.size):
+            self._listen(rank)
+
+    def _listen(self, rank: int) -> None:
+        self.waiting[self.group.workers[rank].actor.next_messages.remote()] = ("messages", rank)
+
+    def run(self) -> list[Any]:
+        """What the ranks' functions returned.
+
+        Raises
+        ------
+        WorkersFailed
+            With all that was reported before it taken in.
+        """
+        with self._rescued():
+            give_up: float | None = None
+            while self.waiting and not self.run_of.stopped:
+                left = self._step(give_up)
+                if left is not None and left <= 0:
+                    break
+                if self.errors and give_up is None or (give_up is not None and self._cause_is_known()):
+                    settle = time.monotonic() + _SETTLE_S[min(map(weight, self.errors.values()))]
+                    give_up = settle if give_up is None else min(give_up, settle)
+            if self.errors:
+                self._salvage()
+                raise WorkersFailed(self.errors, [worker.metadata.pid for worker in self.group.workers]) from next(iter(self.errors.values()))
+        return self.values
+
+    def _cause_is_known(self) -> bool:
+        return min(map(weight, self.errors.values())) < 2
+
+    def _step(self, give_up: float | None) -> float | None:
+        """Takes what has come, waiting for it for a while; how long is left of `give_up`."""
+        validations = self.run_of.validations
+        left = None if give_up is None else give_up - time.monotonic()
+        if left is not None and left <= 0:
+            return left
+        waits = [w for w in (left, self._patience_left(), validations.patience()) if w is not None]
+        ready, _ = raygo.wait([*self.waiting, *validations.running], num_returns=1, timeout=min(waits) if waits else None)
+        for ref in ready:
+            if ref in validations.running:
+                self.run_of.validated(ref)
+            else:
+                self._see(*self.waiting.pop(ref), ref)
+        self.run_of.expire_validations()
+        self._complete()
+        self._answer()
+        return left
+
+    def _see(self, kind: str, rank: int, ref: Any) -> None:
+        try:
+            value = raygo.get(ref)
+        except Exception as error:
+            self.errors.setdefault(rank, error)
+            return
+        if kind == "run":
+            self.values[rank] = value
+            self.returned.add(rank)
+            return
+        for data in value:
+            if data is None:
+                self.drained.add(rank)
+                return
+            self._take(rank, pickle.loads(data))
+        self._listen(rank)
+
+    def _take(self, rank: int, message: Any) -> None:
+        if isinstance(message, Ask):
+            self.questions.append((rank, message))
+        elif message.index < self.next_index:
+            if isinstance(message, Brought) and message.files is not None:
+                self.run_of.late(message.index)
+            elif isinstance(message, Report):
+                self.reached[rank] = max(self.reached[rank], message.index + 1)
+        else:
+            pending = self.pending.setdefault(message.index, Pending(time.monotonic()))
+            if isinstance(message, Report):
+                pending.said[rank] = message
+                self.reached[rank] = max(self.reached[rank], message.index + 1)
+            else:
+                pending.brought[rank] = message
+
+    def _complete(self) -> None:
+        while (pending := self.pending.get(self.next_index)) is not None and pending.said:
+            if pending.under_way():
+                self._say_what_is_waited_for(pending)
+                return
+            absent = {rank for rank in range(self.size) if rank not in pending.said and rank not in self.returned & self.drained}
+            if absent and not absent <= self.run_of.warned:
+                if time.monotonic() - pending.since < self.run_of.patience:
+                    return
+                fresh = sorted(absent - self.run_of.warned)
+                self.run_of.warned |= set(fresh)
+                warnings.warn(f"rank(s) {', '.join(map(str, fresh))} did not call report() within {self.run_of.patience:g} s of the others "
+                              f"(report {self.next_index + 1}) and are not waited for any more. Each worker should report; "
+                              f"{REPORT_PATIENCE_S_ENV} says how long to wait.", stacklevel=4)
+            self._record(pending)
+
+    def _record(self, pending: Pending) -> None:
+        del self.pending[self.next_index]
+        index, self.next_index = self.next_index, self.next_index + 1
+        if contributors := pending.contributors():
+            self.run_of.contributors = (self.size, contributors)
+        self.run_of.record(index, pending.said, pending.brought)
+
+    def _say_what_is_waited_for(self, pending: Pending) -> None:
+        if not pending.warned and time.monotonic() - pending.since > _SAY_AFTER_S:
+            pending.warned = True
+            log.warning("report %d waits for the files of rank(s) %s to be stored in %s", self.next_index + 1,
+                        ", ".join(map(str, sorted(pending.under_way()))), self.run_of.storage.trial_fs_path)
+
+    def _patience_left(self) -> float | None:
+        pending = self.pending.get(self.next_index)
+        if pending is None or not pending.said:
+            return None
+        if pending.under_way():
+            return None if pending.warned else _SAY_AFTER_S
+        return max(0.0, self.run_of.patience - (time.monotonic() - pending.since)) + 0.01
+
+    # After a failure.
+
+    @contextlib.contextmanager
+    def _rescued(self) -> Iterator[None]:
+        """When the driver is interrupted, what is nearly there is taken in."""
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            end = time.monotonic() + _RESCUE_S
+            while self.pending and self.waiting and (self._step(end) or 0) > 0:
+                pass
+            self._salvage()
+            raise
+
+    def _salvage(self) -> None:
+        """Takes in what was reported before the end, up to the last checkpoint that is whole."""
+        for rank, error in self.errors.items():
+            if isinstance(error, RayActorError):
+                for message in read_journal(self.journals[rank]):
+                    if not isinstance(message, Ask):
+                        self._take(rank, message)
+        self._complete()
+        whole = [index for index, pending in self.pending.items() if index >= self.next_index and self._is_whole(pending)]
+        while whole and self.next_index <= max(whole):
+            pending = self.pending.get(self.next_index)
+            if pending is not None and pending.said:
+                if pending.under_way():
+                    pending.brought.clear()
+                self._record(pending)
+            else:
+                self.next_index += 1
+
+    def _is_whole(self, pending: Pending) -> bool:
+        """Whether the ranks that failed had made this report, and all that bring files have brought them.
+
+        Which bring files, an earlier report of this group has shown.
+        """
+        brought = pending.contributors()
+        if not brought or pending.under_way() or not set(self.errors) - self.run_of.warned <= set(pending.said):
+            return False
+        size, known = self.run_of.contributors
+        return brought >= known if size == self.size and known else len(pending.said) == self.size
+
+    # Questions.
+
+    def _answer(self) -> None:
+        left = []
+        for rank, ask in self.questions:
+            known, answer = self._reply(ask)
+            if known:
+                self.group.workers[rank].actor.answer.remote(ask.number, answer)
+            else:
+                left.append((rank, ask))
+        self.questions = left
+
+    def _reply(self, ask: Ask) -> tuple[bool, Any]:
+        if ask.what == "get_all_reported_checkpoints":
+            upto, validated = ask.value
+            done = self.next_index >= upto and not (validated and self.run_of.validations.running)
+            return done, list(self.run_of.reported) if done else None
+        # Collectives: the n-th of each rank belong together.
+        same = {rank: other.value[1] for rank, other in self.questions if other.what == ask.what and other.value[0] == ask.value[0]}
+        gone = self.returned | set(self.errors)
+        if missing := gone - set(same):
+            from raygo.train.error import SessionMisuseError
+
+            return True, SessionMisuseError(f"{ask.what}: rank(s) {', '.join(map(str, sorted(missing)))} have ended without calling it")
+        return len(same) == self.size, same.get(0)
+
+
+def journal_folder(session_dir: str, run: str) -> str | None:
+    """Where the workers of this machine keep their journals; None without a session folder."""
+    if not session_dir or not os.path.isdir(session_dir):
+        return None
+    folder = os.path.join(session_dir, "train", run)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return folder

@@ -1,0 +1,131 @@
+"""The checkpoints of a run: which are kept, and what is noted of the run so that it can go on after the driver was killed.
+
+``checkpoint_manager_snapshot.json`` in the run's folder names the trial's folder and the kept checkpoints, each with its report.  It is
+written whole, after a checkpoint is on the storage and before any is deleted: at every moment it names only what is there.
+"""
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from raygo.train._checkpoint import Checkpoint
+from raygo.train._files import join, resolve
+from raygo.train._result import dig
+from raygo.train._settings import CheckpointConfig
+from raygo.train._storage import StorageContext, checkpoint_name
+from raygo.train.constants import CHECKPOINT_DIR_NAME, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME, RESULT_FILE_JSON
+
+RUNNING, FINISHED, ERRORED, INTERRUPTED = "RUNNING", "FINISHED", "ERRORED", "INTERRUPTED"
+
+
+class KeptCheckpoints:
+    """The checkpoints on the storage, pruned by the CheckpointConfig."""
+
+    def __init__(self, config: CheckpointConfig, storage: StorageContext, noted: bool = True) -> None:
+        self.config = config
+        self.noted = noted          # else somebody else does it
+        self.storage = storage
+        self.kept: list[tuple[Checkpoint, dict[str, Any]]] = []
+        self.made = 0
+        self.status = RUNNING
+
+    @property
+    def newest(self) -> Checkpoint | None:
+        return self.kept[-1][0] if self.kept else None
+
+    def next_name(self) -> str:
+        name = checkpoint_name(self.made)
+        self.made += 1
+        return name
+
+    def add(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
+        self.kept.append((checkpoint, metrics))
+        most = self.config.num_to_keep
+        gone = []
+        while most is not None and len(self.kept) > most and (worst := self._worst(most)) is not None:
+            gone.append(self.kept.pop(worst)[0])
+        self.save()
+        for each in gone:
+            self._delete(each)
+
+    def _delete(self, checkpoint: Checkpoint) -> None:
+        name = checkpoint.path.rpartition("/")[2]
+        if self._is_own(checkpoint):
+            self.storage.delete_checkpoint(name)
+        else:
+            checkpoint._files.delete(checkpoint.path)
+
+    def _is_own(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint == self.storage.checkpoint(checkpoint.path.rpartition("/")[2])
+
+    def _worst(self, most: int) -> int | None:
+        """Which to drop: never the newest, never one of the best `most`."""
+        attribute = self.config.checkpoint_score_attribute
+        if attribute is None:
+            return 0
+        sign = 1 if self.config.checkpoint_score_order == "max" else -1
+        scores: list[tuple[bool, float]] = []
+        for _, metrics in self.kept:
+            value = dig(metrics, attribute)
+            # No score, or NaN, is worse than any score.
+            good = isinstance(value, (int, float)) and value == value
+            scores.append((good, sign * float(value) if good else 0.0))
+        ranked = sorted(range(len(scores)), key=lambda i: scores[i], reverse=True)
+        droppable = [i for i in ranked[most:] if i != len(self.kept) - 1]
+        return droppable[-1] if droppable else None
+
+    def save(self) -> None:
+        """Note the state of the run."""
+        if not self.noted:
+            return
+        storage = self.storage
+        noted = {"version": 1, "status": self.status, "trial_dir_name": storage.trial_dir_name, "trial_id": storage.trial_id,
+                 "trial_name": storage.trial_name, "made": self.made, "checkpoints": [
+                     {"metrics": metrics, **({"name": c.path.rpartition("/")[2]} if self._is_own(c) else {"path": c.path, "on": c._files.name})}
+                     for c, metrics in self.kept]}
+        path = join(storage.experiment_fs_path, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME)
+        storage.files.write(path, json.dumps(noted, default=repr, skipkeys=True).encode())
+
+    def load(self, noted: dict[str, Any], history: list[dict[str, Any]]) -> list[str]:
+        """Take up what an earlier run has left; the names of checkpoints of which nothing is noted, as it was killed before it could."""
+        there = self.storage.checkpoints()
+        reports = {metrics[CHECKPOINT_DIR_NAME]: metrics for metrics in history if metrics.get(CHECKPOINT_DIR_NAME)}
+        for entry in noted["checkpoints"]:
+            if (name := entry.get("name")) is None:
+                if entry["on"] == "local" or entry["on"] == self.storage.files.name:
+                    self.kept.append((Checkpoint._on(resolve(entry["path"])[0] if entry["on"] == "local" else self.storage.files, entry["path"]),
+                                      entry["metrics"]))
+            elif name in there:
+                self.kept.append((self.storage.checkpoint(name), reports.get(name, entry["metrics"])))
+        known = {checkpoint.path.rpartition("/")[2] for checkpoint, _ in self.kept}
+        self.made = max(noted["made"], next_number(there))
+        newest = max(known & set(there), default="")
+        return [name for name in there if name not in known and name not in reports and name > newest]
+
+
+def next_number(names: list[str]) -> int:
+    """The number of the checkpoint after these."""
+    return max((int(name.rpartition("_")[2]) + 1 for name in names if name.rpartition("_")[2].isdigit()), default=0)
+
+
+def read_snapshot(storage: StorageContext) -> dict[str, Any] | None:
+    """What a run has noted of itself; None where there is none."""
+    try:
+        return dict(json.loads(storage.files.read(join(storage.experiment_fs_path, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME))))
+    except FileNotFoundError:
+        return None
+
+
+def read_history(storage: StorageContext) -> list[dict[str, Any]]:
+    """The reports of a trial; a line that a killed driver has left unfinished is left out."""
+    try:
+        lines = storage.files.read(join(storage.trial_fs_path, RESULT_FILE_JSON)).decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    reports = []
+    for line in lines:
+        try:
+            reports.append(dict(json.loads(line)))
+        except ValueError:
+            continue
+    return reports

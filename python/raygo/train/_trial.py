@@ -1,0 +1,75 @@
+"""A trainer as a trial of raygo.tune: the trial's process is the driver of the run, and its reports are the trial's."""
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from raygo.train import _session
+from raygo.train._checkpoint import Checkpoint
+from raygo.train._settings import PlacementGroupFactory, RunConfig, ScalingConfig
+
+if TYPE_CHECKING:
+    from raygo.train.base_trainer import BaseTrainer
+
+
+def merged(trainer: BaseTrainer, config: dict[str, Any]) -> BaseTrainer:
+    """The trainer made again with a trial's config: dicts and settings are merged, anything else is replaced."""
+    arguments = {**trainer._arguments, "datasets": trainer.datasets or None}
+    for name, value in config.items():
+        old = arguments.get(name)
+        if name == "scaling_config":
+            base = old if isinstance(old, ScalingConfig) else trainer.scaling_config
+            arguments[name] = value if isinstance(value, ScalingConfig) else dataclasses.replace(base, **value)
+        elif isinstance(value, dict) and isinstance(old, dict):
+            arguments[name] = {**copy.copy(old), **value}
+        else:
+            arguments[name] = value
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    return type(trainer)(**arguments)
+
+
+def resources(trainer: BaseTrainer, config: dict[str, Any]) -> PlacementGroupFactory:
+    """What a trial needs: an empty bundle for its own process, and one for each worker."""
+    scaling = merged(trainer, config).scaling_config
+    head = {key: float(amount) for key, amount in (scaling.trainer_resources or {}).items()}
+    return PlacementGroupFactory([head, *([scaling._worker_bundle] * scaling.max_workers)], scaling.placement_strategy)
+
+
+def as_trainable(trainer: BaseTrainer) -> Any:
+    """A function for `raygo.tune.Tuner`; its attribute `_trial_resources` gives what a config needs."""
+
+    def train_in_trial(config: dict[str, Any]) -> None:
+        run_in_trial(merged(trainer, config))
+
+    train_in_trial.__name__ = train_in_trial.__qualname__ = type(trainer).__name__
+    train_in_trial._trial_resources = lambda config: resources(trainer, config)        # type: ignore[attr-defined]
+    train_in_trial._trainer = trainer                                                   # type: ignore[attr-defined]
+    return train_in_trial
+
+
+def run_in_trial(trainer: Any) -> None:
+    """Trains in a trial's process.  Checkpoints go straight to the trial's folder; the trial only names them."""
+    from raygo.util.placement_group import get_current_placement_group
+
+    session = _session.current
+    if session is None:
+        raise RuntimeError(f"{type(trainer).__name__} was to run in a trial of raygo.tune, but there is none here")
+    group = get_current_placement_group()
+    placement = None
+    if group is not None and group.bundle_count > 1:
+        # The first bundle is the trial's own unless it was empty.
+        own = 0 if group.bundle_count == trainer.scaling_config.max_workers else 1
+        placement = (group, list(range(own, group.bundle_count)))
+    # The trial's name and folders are the session's; of the run's settings only what concerns workers and checkpoints is left.
+    trainer.run_config = dataclasses.replace(trainer.run_config or RunConfig(), callbacks=None, stop=None, verbose=0,
+                                             failure_config=None, checkpoint_config=None)
+
+    def forward(metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
+        session.report(metrics, checkpoint, mode=_session.CheckpointUploadMode.NO_UPLOAD)
+
+    if session.checkpoint is not None:
+        trainer.starting_checkpoint = session.checkpoint
+    trainer.setup()
+    trainer.preprocess_datasets()
+    trainer._run(placement=placement, storage=session.storage, on_report=forward).fit()
