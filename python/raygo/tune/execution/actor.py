@@ -1,0 +1,142 @@
+"""A trial's process."""
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from raygo.train import Checkpoint
+from raygo.tune.execution.session import persist
+from raygo.tune.result import CHECKPOINT_DIR_NAME, DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, STDERR_FILE, STDOUT_FILE
+from raygo.tune.trainable import trainable as trainables
+from raygo.tune.trainable.trainable import Trainable
+
+if TYPE_CHECKING:
+    from raygo.train._storage import StorageContext
+
+__all__ = ["TrialActor", "TrialSetup"]
+
+ORIGINAL_FOLDER_ENV = "TUNE_ORIG_WORKING_DIR"
+
+
+@dataclass
+class TrialSetup:
+    """What a trial's process is told."""
+
+    config: dict[str, Any]
+    storage: StorageContext
+    resources: Any = None
+    checkpoint: Checkpoint | None = None
+    counters: dict[str, Any] = field(default_factory=dict)       # where training_iteration and its kind go on
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool = False
+    log_to_file: tuple[str, str] | None = None
+    chdir: bool = True
+
+    @property
+    def folder(self) -> str:
+        """Where the trial may write to on its machine: its folder on the storage, if that is here."""
+        return self.storage.trial_fs_path if self.storage.files.local else self.storage.trial_working_directory
+
+
+class TrialActor:
+    """The actor.  Its one thread serves the driver; a function that is tried runs in a second one."""
+
+    def __init__(self) -> None:
+        self._trainable: Trainable | None = None
+        self._setup: TrialSetup
+        self._home = os.getcwd()
+
+    def start(self, trainable: type[Trainable], setup: TrialSetup) -> tuple[int, str]:
+        """Make the trial; pid and address."""
+        self._enter(setup)
+        try:
+            trainables.being_built = setup
+            self._trainable = trainable(setup.config)
+            self._go_on_from(setup)
+        except BaseException as error:
+            self._explain(error)
+            raise
+        return os.getpid(), self._trainable._local_ip
+
+    def reset(self, setup: TrialSetup) -> tuple[int, str] | None:
+        """Make another trial of the same trainable; None if it cannot do that."""
+        assert self._trainable is not None
+        self._enter(setup)
+        self._trainable._trial = trainables.being_built = setup
+        if not self._trainable.reset(setup.config):
+            return None
+        self._go_on_from(setup)
+        return os.getpid(), self._trainable._local_ip
+
+    def train(self) -> dict[str, Any]:
+        """The next result."""
+        trainable = self._trainable
+        assert trainable is not None
+        try:
+            result = trainable.train()
+        except BaseException as error:
+            self._explain(error)
+            raise
+        if self._due(result):
+            result[CHECKPOINT_DIR_NAME] = self.save()
+        result.pop("config", None)        # the driver has it
+        return result
+
+    def _due(self, result: dict[str, Any]) -> bool:
+        if result.get(RESULT_DUPLICATE) or result.get(CHECKPOINT_DIR_NAME):
+            return False
+        if result.pop(SHOULD_CHECKPOINT, False) or (self._setup.checkpoint_at_end and result.get(DONE)):
+            return True
+        every = self._setup.checkpoint_frequency
+        return every > 0 and self._trainable is not None and self._trainable.iteration % every == 0
+
+    def save(self) -> str:
+        """A checkpoint of a class; its name."""
+        import tempfile
+
+        assert self._trainable is not None
+        with tempfile.TemporaryDirectory(prefix="checkpoint_") as folder:
+            self._trainable.save(folder)
+            return persist(self._setup.storage, Checkpoint(folder)).path.rsplit("/", 1)[-1]
+
+    def export(self, formats: list[str]) -> Any:
+        """See `Trainable.export_model`."""
+        assert self._trainable is not None
+        return self._trainable.export_model(formats)
+
+    def stop(self) -> None:
+        """End the trial: what it wants to clean up, it can."""
+        if self._trainable is not None:
+            self._trainable.stop()
+
+    def _enter(self, setup: TrialSetup) -> None:
+        self._setup = setup
+        folder = setup.folder
+        os.makedirs(folder, exist_ok=True)
+        os.environ.setdefault(ORIGINAL_FOLDER_ENV, self._home)
+        if setup.chdir:
+            os.chdir(folder)
+        if setup.log_to_file is not None:
+            for stream, file, default in (("stdout", setup.log_to_file[0], STDOUT_FILE), ("stderr", setup.log_to_file[1], STDERR_FILE)):
+                from raygo.tune.utils.util import Tee
+
+                original = getattr(sys, f"__{stream}__")
+                setattr(sys, stream, Tee(original, open(os.path.join(folder, file or default), "a", buffering=1)))
+
+    def _go_on_from(self, setup: TrialSetup) -> None:
+        assert self._trainable is not None
+        if setup.checkpoint is not None:
+            self._trainable.restore(setup.checkpoint)
+            if setup.counters:
+                self._trainable._resume_counters(setup.counters)
+
+    def _explain(self, error: BaseException) -> None:
+        """A relative path that was meant from where the driver runs: say so."""
+        if not self._setup.chdir or not isinstance(error, OSError) or not isinstance(error.filename, str) or os.path.isabs(error.filename):
+            return
+        home = os.environ.get(ORIGINAL_FOLDER_ENV, self._home)
+        there = os.path.exists(os.path.join(home, error.filename))
+        error.strerror = (f"{error.strerror} (a trial runs in its own folder, {os.getcwd()}; the driver's is {home}"
+                          f"{', which has that file' if there else ''}. Give an absolute path, or set RAY_CHDIR_TO_TRIAL_DIR=0)")

@@ -1,0 +1,181 @@
+"""From what a user says to a running search, afresh or from where another was."""
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import raygo
+from raygo.tune.analysis import ExperimentAnalysis
+from raygo.tune.error import TuneError
+from raygo.tune.execution.controller import Options, TuneController
+from raygo.tune.execution.state import load_trials
+from raygo.tune.execution.storage import ExperimentStorage
+from raygo.tune.experiment.trial import Trial
+from raygo.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
+from raygo.tune.search.basic_variant import BasicVariantGenerator
+from raygo.tune.search.concurrency_limiter import ConcurrencyLimiter
+from raygo.tune.search.search_algorithm import SearchAlgorithm
+from raygo.tune.search.search_generator import SearchGenerator
+from raygo.tune.search.searcher import Searcher
+from raygo.tune.search.variant_generator import has_unresolved
+from raygo.tune.tune_config import ResumeConfig
+from raygo.tune.utils.callback import with_default_callbacks
+
+if TYPE_CHECKING:
+    from raygo.tune.experiment.experiment import Experiment
+
+__all__ = ["TUNER_FILE", "run_search"]
+
+# By which a folder is known as that of a search.
+TUNER_FILE = "tuner.pkl"
+
+
+def run_search(experiment: Experiment, *, metric: str | None, mode: str | None, search_alg: Any, scheduler: Any, max_concurrent: int | None,
+               options: Options, settings: Any, resume: ResumeConfig | None = None, reporter: Any = None) -> ExperimentAnalysis:
+    """Run an experiment.
+
+    Parameters
+    ----------
+    settings : dict
+        What is written to tuner.pkl.
+    resume : ResumeConfig, optional
+        Go on with the experiment that is in the folder.
+    """
+    if not raygo.is_initialized():
+        raygo.init()
+    search = _search(search_alg, max_concurrent)
+    schedule = _scheduler(scheduler)
+    _tell(search, schedule, experiment, metric, mode)
+    storage = _folder(experiment, resume is not None)
+    experiment.storage = storage
+    trials: list[Trial] = []
+    options.callbacks = with_default_callbacks(options.callbacks)
+    search.add_configurations([experiment])
+    if resume is not None:
+        trials = _resumed(experiment, search, options, resume)
+    write_settings(storage, settings)
+    options.reporter = reporter
+    if reporter is not None:
+        reporter.begin(experiment, search, schedule, metric or search.metric, mode)
+    controller = TuneController(experiment, search, schedule, options, trials)
+    for trial in trials:
+        if not trial.is_finished():
+            schedule.on_trial_add(controller, trial)
+    controller.run()
+    return ExperimentAnalysis(storage.path, storage_filesystem=None if storage.is_local else storage.filesystem, trials=controller.trials,
+                              default_metric=metric or search.metric, default_mode=mode or getattr(getattr(search, "searcher", schedule), "_mode", None))
+
+
+def write_settings(storage: ExperimentStorage, settings: Any) -> None:
+    """tuner.pkl."""
+    from raygo import cloudpickle
+
+    try:
+        data = cloudpickle.dumps(settings)
+    except Exception as error:
+        raise TuneError(f"the search's settings cannot be pickled, which restoring it needs: {error}. "
+                        "Look at param_space, search_alg, callbacks and stop.") from error
+    path = os.path.join(storage.local_path, TUNER_FILE)
+    with open(path + ".tmp", "wb") as file:
+        file.write(data)
+    os.replace(path + ".tmp", path)
+
+
+def _search(search_alg: Any, max_concurrent: int | None) -> SearchAlgorithm:
+    if isinstance(search_alg, str):
+        from raygo.tune.search import create_searcher
+
+        search_alg = create_searcher(search_alg)
+    if search_alg is None:
+        return BasicVariantGenerator(max_concurrent=max_concurrent or 0)
+    if isinstance(search_alg, BasicVariantGenerator):
+        if max_concurrent:
+            search_alg.max_concurrent = max_concurrent
+        return search_alg
+    if isinstance(search_alg, Searcher):
+        if max_concurrent and not isinstance(search_alg, ConcurrencyLimiter):
+            search_alg = ConcurrencyLimiter(search_alg, max_concurrent)
+        return SearchGenerator(search_alg)
+    if isinstance(search_alg, SearchAlgorithm):
+        return search_alg
+    raise TuneError(f"search_alg is a {type(search_alg).__name__}: give a Searcher, a SearchAlgorithm, or the name of one")
+
+
+def _scheduler(scheduler: Any) -> TrialScheduler:
+    if isinstance(scheduler, str):
+        from raygo.tune.schedulers import create_scheduler
+
+        return create_scheduler(scheduler)
+    if scheduler is None:
+        return FIFOScheduler()
+    if not isinstance(scheduler, TrialScheduler):
+        raise TuneError(f"scheduler is a {type(scheduler).__name__}: give a TrialScheduler, or the name of one")
+    return scheduler
+
+
+def _tell(search: SearchAlgorithm, scheduler: TrialScheduler, experiment: Experiment, metric: str | None, mode: str | None) -> None:
+    """Searcher and scheduler hear what is optimised."""
+    if not search.set_search_properties(metric, mode, experiment.config, **experiment.public_spec) and has_unresolved(experiment.config):
+        raise ValueError("You passed a search space to the Tuner, but the search algorithm has one of its own, or metric and mode of its own and others "
+                         "were given to TuneConfig. Give each of them in one place.")
+    if not scheduler.set_search_properties(metric, mode, **experiment.public_spec):
+        raise ValueError(f"You passed a `metric` or `mode` argument to TuneConfig ({metric!r}, {mode!r}), but the {type(scheduler).__name__} has its own "
+                         f"({scheduler.metric!r}, {scheduler._mode!r}). Give them in one place.")
+
+
+def _folder(experiment: Experiment, resumes: bool) -> ExperimentStorage:
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    name = experiment.name or f"{re.sub(r'[^0-9A-Za-z_.-]', '_', experiment.run_identifier)}_{stamp}"
+    storage = ExperimentStorage(experiment.storage_path, name, experiment.storage_filesystem)
+    for number in range(2, 1000):
+        if resumes or not storage.has(TUNER_FILE):
+            break
+        if experiment.name is not None:
+            raise TuneError(f"{storage.path} has a search already, which another one of the same name would mix with. Give RunConfig another name or "
+                            f"storage_path, go on with it by Tuner.restore({storage.path!r}, trainable=...), or remove the folder.")
+        storage = ExperimentStorage(experiment.storage_path, f"{name}_{number}", experiment.storage_filesystem)
+    storage.prepare()
+    return storage
+
+
+def trial_settings(experiment: Experiment) -> dict[str, Any]:
+    """What all trials are made with."""
+    return {"checkpoint_config": experiment.checkpoint_config, "max_failures": experiment.max_failures, "log_to_file": experiment.log_to_file,
+            "export_formats": experiment.export_formats, "trial_dirname_creator": experiment.trial_dirname_creator}
+
+
+def _resumed(experiment: Experiment, search: SearchAlgorithm, options: Options, resume: ResumeConfig) -> list[Trial]:
+    storage = experiment.storage
+    storage.fetch()
+    trials = load_trials(storage.local_path, storage, trial_settings(experiment))
+    if search.has_checkpoint(storage.local_path):
+        search.restore_from_dir(storage.local_path)
+    # The log knows of more trials than a searcher that is saved now and then.
+    if isinstance(search, (BasicVariantGenerator, SearchGenerator)):
+        search._made = len(trials)
+        search._finished = False
+    kinds = ResumeConfig.ResumeType
+    for i, trial in enumerate(trials):
+        what = resume.errored if trial.status == Trial.ERROR else resume.finished if trial.status == Trial.TERMINATED else resume.unfinished
+        trial.num_failures_after_restore = 0
+        if what is kinds.RESTART:
+            trials[i] = trial.reset()
+        elif what is kinds.RESUME:
+            trial.status, trial.error_text, trial.error = Trial.PENDING, None, None
+            trial.num_failures = 0
+        elif not trial.is_finished():
+            trial.status = Trial.TERMINATED
+    if isinstance(search, BasicVariantGenerator):
+        search._live = {t.trial_id for t in trials if not t.is_finished()}
+    _restore_callbacks(storage.local_path, options)
+    return trials
+
+
+def _restore_callbacks(folder: str, options: Options) -> None:
+    from raygo.tune.callback import CallbackList
+
+    callbacks = CallbackList(options.callbacks)
+    if callbacks.can_restore(folder):
+        callbacks.restore_from_dir(folder)

@@ -1,0 +1,1 @@
+"""Ways from other libraries' callbacks to `raygo.tune.report`."""

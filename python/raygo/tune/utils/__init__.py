@@ -1,0 +1,13 @@
+"""Small things."""
+from raygo.tune.utils.util import (
+    UtilMonitor,
+    date_str,
+    diagnose_serialization,
+    retry_fn,
+    validate_save_restore,
+    validate_warmstart,
+    wait_for_gpu,
+    warn_if_slow,
+)
+
+__all__ = ["UtilMonitor", "date_str", "diagnose_serialization", "retry_fn", "validate_save_restore", "validate_warmstart", "wait_for_gpu", "warn_if_slow"]
