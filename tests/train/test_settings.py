@@ -18,7 +18,8 @@ def test_scaling_config():
 
 
 @pytest.mark.parametrize("wrong", [{"resources_per_worker": {"GPU": 1}}, {"use_gpu": True, "resources_per_worker": {"GPU": 0}},
-                                   {"num_workers": 0}, {"num_workers": 1.5}, {"num_workers": (3, 2)}, {"num_workers": (1, 2, 3)}, {"resources_per_worker": {"CPU": -1}}])
+                                   {"num_workers": 0}, {"num_workers": 1.5}, {"num_workers": (3, 2)},
+                                   {"num_workers": (1, 2, 3)}, {"resources_per_worker": {"CPU": -1}}])
 def test_scaling_config_refuses(wrong):
     with pytest.raises(ValueError):
         ScalingConfig(**wrong)

@@ -48,8 +48,8 @@ class Pending:
         return {rank for rank, report in self.said.items() if report.brings and rank not in self.brought}
 
     def contributors(self) -> set[int]:
-        """The ranks that brought a checkpoint."""
-        return {rank for rank, brought in self.brought.items() if brought.files is not None or brought.in_place is not None}
+        """The ranks that brought a checkpoint; none where one of them failed, as it is not whole then."""
+        return set() if any(brought.failed for brought in self.brought.values()) else set(self.brought)
 
 
 class Gather:
@@ -152,7 +152,7 @@ class Gather:
                 pending.brought[rank] = message
 
     def _complete(self) -> None:
-        while (pending := self.pending.get(self.next_index)) is not None and pending.said:
+        while not self.run_of.stopped and (pending := self.pending.get(self.next_index)) is not None and pending.said:
             if pending.under_way():
                 self._say_what_is_waited_for(pending)
                 return

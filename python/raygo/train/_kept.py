@@ -13,7 +13,7 @@ from raygo.train._files import join, resolve
 from raygo.train._result import dig
 from raygo.train._settings import CheckpointConfig
 from raygo.train._storage import StorageContext, checkpoint_name
-from raygo.train.constants import CHECKPOINT_DIR_NAME, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME, RESULT_FILE_JSON
+from raygo.train.constants import CHECKPOINT_DIR_NAME, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME
 
 RUNNING, FINISHED, ERRORED, INTERRUPTED = "RUNNING", "FINISHED", "ERRORED", "INTERRUPTED"
 
@@ -106,26 +106,3 @@ class KeptCheckpoints:
 def next_number(names: list[str]) -> int:
     """The number of the checkpoint after these."""
     return max((int(name.rpartition("_")[2]) + 1 for name in names if name.rpartition("_")[2].isdigit()), default=0)
-
-
-def read_snapshot(storage: StorageContext) -> dict[str, Any] | None:
-    """What a run has noted of itself; None where there is none."""
-    try:
-        return dict(json.loads(storage.files.read(join(storage.experiment_fs_path, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME))))
-    except FileNotFoundError:
-        return None
-
-
-def read_history(storage: StorageContext) -> list[dict[str, Any]]:
-    """The reports of a trial; a line that a killed driver has left unfinished is left out."""
-    try:
-        lines = storage.files.read(join(storage.trial_fs_path, RESULT_FILE_JSON)).decode(errors="replace").splitlines()
-    except FileNotFoundError:
-        return []
-    reports = []
-    for line in lines:
-        try:
-            reports.append(dict(json.loads(line)))
-        except ValueError:
-            continue
-    return reports

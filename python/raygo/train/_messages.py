@@ -52,6 +52,7 @@ class Brought:
     index: int
     files: list[str] | None = None              # copied to the storage
     in_place: Checkpoint | None = None          # where it stays
+    failed: bool = False                        # it is not, and will not be
 
 
 @dataclass

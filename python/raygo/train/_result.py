@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from raygo.train._checkpoint import Checkpoint
-from raygo.train._files import join, resolve
+from raygo.train._files import Files, join, resolve
 from raygo.train._storage import StorageContext
-from raygo.train.constants import CHECKPOINT_DIR_NAME, RESULT_FILE_JSON
+from raygo.train.constants import CHECKPOINT_DIR_NAME, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME, RESULT_FILE_JSON
 
 if TYPE_CHECKING:
     import pandas
@@ -85,17 +85,30 @@ class Result:
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> Result:
-        """Read a run back from its folder."""
+        """Read a run back from its folder.
+
+        Parameters
+        ----------
+        path : str
+            ``Result.path``, or that of the run; a path or a URI.
+        storage_filesystem : pyarrow.fs.FileSystem or fsspec.AbstractFileSystem, optional
+            Where `path` is a path.
+        """
         files, folder = resolve(path, storage_filesystem)
         if not files.is_folder(folder):
             raise RuntimeError(f"Path {folder} doesn't exist.")
+        noted = None
         if not files.is_file(join(folder, RESULT_FILE_JSON)):
-            raise RuntimeError(f"{folder} has no {RESULT_FILE_JSON}: give the folder of a trial, as Result.path does")
-        lines = files.read(join(folder, RESULT_FILE_JSON)).decode().splitlines()
-        reports = [json.loads(line) for line in lines if line.strip()]
+            noted = read_note(files, folder)
+            if noted is not None:
+                folder = join(folder, noted["trial_dir_name"])
         parent, _, trial = folder.rpartition("/")
+        noted = noted or read_note(files, parent)
+        if noted is None and not files.is_file(join(folder, RESULT_FILE_JSON)):
+            raise RuntimeError(f"{folder} has no {RESULT_FILE_JSON}: give the folder of a run or of a trial, as Result.path does")
         root, _, experiment = parent.rpartition("/")
-        storage = StorageContext(root, experiment, storage_filesystem=None if files.local else files.arrow(), trial_dir_name=trial, read_only=True)
+        storage = StorageContext(root or "/", experiment, storage_filesystem=None if files.local else files.arrow(), trial_dir_name=trial, read_only=True)
+        reports = read_history(storage, noted if noted and noted["trial_dir_name"] == trial else None)
         whole = set(storage.checkpoints())
         kept = [(storage.checkpoint(name), report) for report in reports if (name := report.get(CHECKPOINT_DIR_NAME)) in whole]
         return cls(reports[-1] if reports else {}, kept[-1][0] if kept else None, None, folder, frame(reports), kept,
@@ -104,6 +117,36 @@ class Result:
     def __repr__(self) -> str:
         shown = {key: value for key, value in (self.metrics or {}).items() if not isinstance(value, (dict, list))}
         return f"Result(metrics={shown}, path={self.path!r}, checkpoint={self.checkpoint!r})"
+
+
+def read_note(files: Files, folder: str) -> dict[str, Any] | None:
+    """What a run has noted of itself; None where there is no run of raygo.train."""
+    try:
+        return dict(json.loads(files.read(join(folder, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME))))
+    except FileNotFoundError:
+        return None
+
+
+def read_history(storage: StorageContext, noted: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The reports of a trial.
+
+    A line that a killed driver has left unfinished is left out; reports with a checkpoint are noted before they are sure to be in the file.
+    """
+    try:
+        lines = storage.files.read(join(storage.trial_fs_path, RESULT_FILE_JSON)).decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        lines = []
+    reports = []
+    for line in lines:
+        try:
+            reports.append(dict(json.loads(line)))
+        except ValueError:
+            continue
+    known = {report.get(CHECKPOINT_DIR_NAME) for report in reports}
+    for entry in (noted or {}).get("checkpoints", ()):
+        if (name := entry.get("name")) is not None and name not in known:
+            reports.append(entry["metrics"])
+    return reports
 
 
 def dig(metrics: dict[str, Any], name: str) -> Any:

@@ -27,10 +27,10 @@ from raygo.train._checkpoint import Checkpoint
 from raygo.train._data_config import DataConfig, materialize
 from raygo.train._failures import WorkersFailed
 from raygo.train._gather import Gather, journal_folder
-from raygo.train._kept import ERRORED, FINISHED, INTERRUPTED, RUNNING, KeptCheckpoints, next_number, read_history, read_snapshot
+from raygo.train._kept import ERRORED, FINISHED, INTERRUPTED, RUNNING, KeptCheckpoints, next_number
 from raygo.train._messages import Brought, Place, Report
 from raygo.train._reported import ReportedCheckpoint, ReportedCheckpointStatus, ValidationConfig, Validations
-from raygo.train._result import Result, frame
+from raygo.train._result import Result, frame, read_history, read_note
 from raygo.train._settings import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from raygo.train._storage import Mirror, StorageContext, checkpoint_name
 from raygo.train._worker_group import WorkerGroup, check_feasible
@@ -97,6 +97,7 @@ class Run:
         self.stopped = False
         self.said_that_names_are_shared = False
         self.first_index = 0
+        self.unwritten: list[dict[str, Any]] = []  # reports that a killed driver had noted, but not written to all files
         self.recovered: list[str] = []             # checkpoints of which a killed driver had not noted anything
         self.begin = self.last = time.time()
         self.time_before = 0.0                     # of the run that this one goes on with
@@ -126,7 +127,9 @@ class Run:
 
     def _go_on(self, noted: dict[str, Any], folder: str) -> None:
         """Takes up the run that is in the folder already."""
-        self.history = read_history(self.storage)
+        written = len(read_history(self.storage))
+        self.history = read_history(self.storage, noted)
+        self.unwritten = self.history[written:]
         if not self.storage.files.local:
             for name in (RESULT_FILE_JSON, EXPR_PROGRESS_FILE):
                 with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "wb") as file:
@@ -144,6 +147,8 @@ class Run:
         journals = journal_folder(engine_session.current.session_dir if engine_session.current else "", uuid.uuid4().hex)
         with _sigterm_is_an_exit(), self._noted(), self.callbacks:
             try:
+                for metrics in self.unwritten:
+                    self.callbacks.write(metrics)
                 for name in self.recovered:
                     self._keep({}, self.storage.checkpoint(name))
                 self.datasets = materialize(self.datasets)
@@ -289,6 +294,9 @@ class Run:
         uploaded = {rank: each.files for rank, each in brought.items() if each.files is not None}
         if uploaded:
             given = next((r.name for r in said.values() if r.name), None)
+            if any(each.failed for each in brought.values()):
+                self.storage.discard(index, given)      # not whole
+                return None
             name = given or (self.checkpoints.next_name() if self.storage.files.local else checkpoint_name(index))
             return self.storage.commit(index, name, self._all_files(name, uploaded))
         in_place = [each.in_place for _, each in sorted(brought.items()) if each.in_place is not None]
@@ -340,7 +348,7 @@ def find_run(config: RunConfig, trainer: str) -> tuple[StorageContext, dict[str,
     """Where a run is stored, and what is noted of it if it is there already: a name that was given before means the same run."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     storage = StorageContext(config.storage_path, config.name or f"{trainer}_{stamp}_{uuid.uuid4().hex[:4]}", storage_filesystem=config.storage_filesystem)
-    noted = read_snapshot(storage) if config.name else None
+    noted = read_note(storage.files, storage.experiment_fs_path) if config.name else None
     if noted is not None and noted.get("trial_dir_name"):
         storage.trial_dir_name, storage.trial_id, storage.trial_name = noted["trial_dir_name"], noted["trial_id"], noted["trial_name"]
         return storage, noted

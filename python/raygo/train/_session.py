@@ -97,7 +97,7 @@ class Session:
 
     def _bring(self, index: int, checkpoint: Checkpoint, name: str | None, delete: bool,
                upload: Callable[[Checkpoint, str], Checkpoint] | None) -> None:
-        brought = Brought(index)        # nothing, should this fail: the driver must not wait for it
+        brought = Brought(index, failed=True)        # the driver must not wait for what failed
         try:
             if upload is not None:
                 stored = upload(checkpoint, name or f"checkpoint_{index:06d}")
@@ -107,6 +107,7 @@ class Session:
             else:
                 with checkpoint.as_directory() as folder:
                     brought.files = self.storage.stage(folder, index, self.place.world_rank, name=name, move=delete and checkpoint._files.local)
+            brought.failed = False
         finally:
             self.mailbox.put(brought)
         if delete and checkpoint._files.local:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 # With an elastic group: how long it is tried with one number of workers.
-_ELASTIC_STEP_S = 2.0
+_ELASTIC_STEP_S = 1.0
 
 
 class TrainWorker:
@@ -128,20 +128,18 @@ class WorkerGroup:
         """Reserves what the workers need; for how many, where ScalingConfig allows for fewer than the most."""
         patience = float(os.environ.get(TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV, DEFAULT_PLACEMENT_GROUP_TIMEOUT_S))
         deadline = time.monotonic() + patience
-        while True:
-            size = max(scaling.min_workers, min(scaling.max_workers, how_many_fit(scaling._worker_bundle)))
+        # The most first, for a moment, as workers of the attempt before may still be about to let go.
+        size = max(scaling.min_workers, min(scaling.max_workers, how_many_fit(scaling._worker_bundle, raygo.cluster_resources())))
+        while (left := deadline - time.monotonic()) > 0:
             self._group = placement_group([scaling._worker_bundle] * size, strategy=scaling.placement_strategy)
             try:
-                # Others may be quicker to take what was free: with fewer workers it is tried again soon.
-                left = deadline - time.monotonic()
-                if self._group.wait(max(0.0, min(left, _ELASTIC_STEP_S) if size > scaling.min_workers else left)):
+                if self._group.wait(min(left, _ELASTIC_STEP_S) if size > scaling.min_workers else left):
                     return size
             except BaseException:
                 remove_placement_group(self._group)
                 raise
             remove_placement_group(self._group)
-            if time.monotonic() >= deadline:
-                break
+            size = max(scaling.min_workers, min(size - 1, how_many_fit(scaling._worker_bundle, raygo.available_resources())))
         raise ControllerError(TimeoutError(
             f"{scaling.min_workers} workers with {scaling._worker_bundle} each could not be placed within {patience:g} s: "
             f"of {_short(raygo.cluster_resources())} only {_short(raygo.available_resources())} is free. "
@@ -205,10 +203,9 @@ class WorkerGroup:
             remove_placement_group(self._group)
 
 
-def how_many_fit(bundle: dict[str, float]) -> int:
-    """How many workers the resources that are free now are enough for."""
-    free = raygo.available_resources()
-    return min((int(free.get(key, 0.0) / amount + 1e-9) for key, amount in bundle.items()), default=0)
+def how_many_fit(bundle: dict[str, float], resources: dict[str, float]) -> int:
+    """How many workers these resources are enough for."""
+    return min((int(resources.get(key, 0.0) / amount + 1e-9) for key, amount in bundle.items()), default=0)
 
 
 def check_feasible(bundles: list[dict[str, float]]) -> None:
