@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ class TorchConfig(BackendConfig):
     Parameters
     ----------
     backend : str, optional
-        As torch.distributed names it; "nccl" for workers with GPUs and "gloo" else.
+        As torch.distributed names it. By default "nccl" for workers with GPUs, and else raygo's own, "raygo"; "gloo" is torch's for the CPU.
     init_method : {"env", "tcp"}
         Taken for compatibility: workers meet through a store on rank 0 whose port the system picks.
     timeout_s : int
@@ -79,18 +80,40 @@ class _TorchBackend(Backend):
 
     def on_start(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
         workers = worker_group.workers
-        chosen = backend_config.backend or ("nccl" if all(w.metadata.gpu_ids for w in workers) else "gloo")
+        chosen = backend_config.backend or ("nccl" if all(w.metadata.gpu_ids for w in workers) else self._for_cpus(worker_group))
         one_machine = len({w.metadata.node_id for w in workers}) == 1
         host = "127.0.0.1" if one_machine else workers[0].metadata.node_ip
         port = worker_group.execute_single(0, _open_store, host, len(workers))
         raygo.get([worker_group.execute_single_async(rank, _join, rank, len(workers), host, port, chosen, backend_config.timeout_s, one_machine)
                    for rank in range(len(workers))])
 
+    def _for_cpus(self, worker_group: WorkerGroup) -> str:
+        """raygo's own backend, unless a worker's machine cannot have it."""
+        reasons = worker_group.execute(_why_not_raygo)
+        for rank, reason in enumerate(reasons):
+            if reason:
+                warnings.warn(f"The workers use torch's backend gloo, as raygo's own does not work in the worker of rank {rank} "
+                              f"({worker_group.workers[rank].metadata.hostname}): {reason}. TorchConfig(backend='gloo') says so without this warning.",
+                              stacklevel=2)
+                return "gloo"
+        return "raygo"
+
     def on_shutdown(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
         patience = float(os.environ.get(TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S, DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S))
         leaving = worker_group.execute_async(_leave)
         ready, _ = raygo.wait(leaving, num_returns=len(leaving), timeout=patience)
         raygo.get(ready)
+
+
+def _why_not_raygo() -> str | None:
+    """In a worker: what a group of one fails with, None if it can be made."""
+    from raygo import _binding
+
+    try:
+        _binding.Group("probe", 0, 1, None, timeout=10).close()
+    except (_binding.GroupError, OSError, MemoryError) as error:
+        return str(error)
+    return None
 
 
 _store: Any = None      # rank 0's, kept alive while the group is
@@ -115,6 +138,10 @@ def _join(rank: int, world_size: int, host: str, port: int, backend: str, timeou
     if "OMP_NUM_THREADS" not in os.environ or os.environ["OMP_NUM_THREADS"] == "1":
         cpus = raygo.get_runtime_context().get_assigned_resources().get("CPU", 1)
         torch.set_num_threads(max(1, int(cpus)))
+    if "raygo" in backend:
+        from raygo.util.collective.torch_backend import register_backend
+
+        register_backend()
     timeout = datetime.timedelta(seconds=timeout_s)
     store = _store if rank == 0 else dist.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)

@@ -22,7 +22,7 @@ class TorchTrainer(DataParallelTrainer):
     train_loop_config : dict, optional
         The config.
     torch_config : TorchConfig, optional
-        The process group: gloo, or nccl with GPUs.
+        The process group: raygo's own backend, or nccl with GPUs.
     scaling_config, run_config, datasets, dataset_config, metadata, resume_from_checkpoint
         As for `raygo.train.DataParallelTrainer`.
 

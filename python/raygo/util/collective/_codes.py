@@ -1,0 +1,11 @@
+"""The numbers by which `_binding.Group` knows types and operations (collective/collective.h)."""
+from __future__ import annotations
+
+# By the name that NumPy and torch give a type.
+DTYPES = {
+    "int8": 0, "uint8": 1, "int16": 2, "uint16": 3, "int32": 4, "uint32": 5, "int64": 6, "uint64": 7,
+    "float16": 8, "bfloat16": 9, "float32": 10, "float64": 11, "bool": 12,
+}  # fmt: skip
+BYTE = DTYPES["uint8"]
+
+SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR = range(8)
