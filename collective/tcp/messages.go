@@ -1,0 +1,579 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/raygo/raygo/engine/errs"
+)
+
+// Message is one send or receive.
+type Message struct {
+	Send bool
+	Peer int // rank of another node
+	Tag  uint32
+	Buf  []byte
+	Done func(f *Fault) // called once, from any goroutine, also before Post returns
+
+	m    *Mesh
+	once sync.Once
+	// Guarded by messages.mu.
+	stage stage
+	id    uint64 // of a send
+	conn  *outbox
+}
+
+type stage uint8
+
+const (
+	waiting stage = iota // for a connection, or for the other side
+	offered              // a send whose other side knows of it, but not yet where to put it
+	begun                // data flows; it can no longer be withdrawn
+	ended
+)
+
+func (x *Message) end(f *Fault) { x.once.Do(func() { x.Done(f) }) }
+
+// Frames between two ranks: a type and flags, a tag, a number of the sender's, and a number of bytes.
+const (
+	msgOffer    = iota + 1 // sender → receiver: there is a message; flagged: and here it is
+	msgData                // sender → receiver: what was offered
+	msgWithdraw            // sender → receiver: what was offered will not come
+	msgReady               // receiver → sender: send it
+	msgDone                // receiver → sender: it came with its offer
+	msgMisfit              // receiver → sender: I expected so many bytes
+)
+
+const (
+	frameSize = 24
+	eager     = 1
+	// maxEager bytes travel with the offer, and up to maxPending such offers wait at a receiver that has not asked for them.
+	maxEager   = 8 << 10
+	maxPending = 64
+)
+
+type frame struct {
+	what, flags byte
+	tag         uint32
+	id, bytes   uint64
+}
+
+func (f frame) encode() []byte {
+	b := make([]byte, 4, frameSize)
+	b[0], b[1] = f.what, f.flags
+	b = binary.LittleEndian.AppendUint32(b, f.tag)
+	b = binary.LittleEndian.AppendUint64(b, f.id)
+	return binary.LittleEndian.AppendUint64(b, f.bytes)
+}
+
+func readFrame(r io.Reader) (frame, error) {
+	var b [frameSize]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return frame{}, err
+	}
+	u := binary.LittleEndian
+	return frame{b[0], b[1], u.Uint32(b[4:]), u.Uint64(b[8:]), u.Uint64(b[16:])}, nil
+}
+
+// stream is what is between one sender and one receiver under a tag.
+type stream struct {
+	peer int
+	tag  uint32
+}
+
+// offer is a message that came before it was asked for.
+type offer struct {
+	id    uint64
+	bytes int
+	data  []byte // of an eager one
+	in    *inbox
+}
+
+// messages are the sends and receives of a rank.
+type messages struct {
+	m  *Mesh
+	mu struct {
+		sync.Mutex
+		over    *Fault
+		outs    map[int]*outbox
+		ins     map[*inbox]struct{}
+		asked   map[stream][]*Message // receives, in order
+		offers  map[stream][]*offer   // in order
+		nextNum uint64
+	}
+}
+
+func (s *messages) init(m *Mesh) {
+	s.m = m
+	s.mu.outs, s.mu.ins = map[int]*outbox{}, map[*inbox]struct{}{}
+	s.mu.asked, s.mu.offers = map[stream][]*Message{}, map[stream][]*offer{}
+}
+
+// Post begins a send or receive.
+func (m *Mesh) Post(x *Message) {
+	s := &m.messages
+	x.m = m
+	s.mu.Lock()
+	if over := s.mu.over; over != nil {
+		s.mu.Unlock()
+		x.end(over)
+		return
+	}
+	if !x.Send {
+		key := stream{x.Peer, x.Tag}
+		s.mu.asked[key] = append(s.mu.asked[key], x)
+		after := s.match(key)
+		s.mu.Unlock()
+		run(after)
+		return
+	}
+	out := s.mu.outs[x.Peer]
+	if out == nil {
+		out = &outbox{s: s, peer: x.Peer, sends: map[uint64]*Message{}}
+		out.wake.L = &s.mu
+		s.mu.outs[x.Peer] = out
+		m.wg.Go(out.run)
+	}
+	s.mu.nextNum++
+	x.id, x.conn = s.mu.nextNum, out
+	out.sends[x.id] = x
+	out.queue = append(out.queue, x)
+	out.wake.Signal()
+	s.mu.Unlock()
+}
+
+// Cancel takes back what has not begun; false: it has, or is over.
+func (m *Mesh) Cancel(x *Message) bool {
+	s := &m.messages
+	s.mu.Lock()
+	if x.stage >= begun {
+		s.mu.Unlock()
+		return false
+	}
+	if x.Send {
+		if x.stage == offered {
+			x.conn.withdrawn = append(x.conn.withdrawn, x.id)
+			x.conn.wake.Signal()
+		}
+		delete(x.conn.sends, x.id)
+	} else {
+		key := stream{x.Peer, x.Tag}
+		s.mu.asked[key] = without(s.mu.asked[key], x)
+	}
+	x.stage = ended
+	s.mu.Unlock()
+	x.end(&Fault{errs.ECANCELED, -1, "it was cancelled"})
+	return true
+}
+
+func without(list []*Message, x *Message) []*Message {
+	for i, y := range list {
+		if y == x {
+			return append(list[:i:i], list[i+1:]...)
+		}
+	}
+	return list
+}
+
+// run calls what had to wait until the lock was free.
+func run(after []func()) {
+	for _, f := range after {
+		f()
+	}
+}
+
+// match brings offers and receives of a stream together, in order. Its result is to be run without the lock.
+func (s *messages) match(key stream) (after []func()) {
+	for len(s.mu.asked[key]) > 0 && len(s.mu.offers[key]) > 0 {
+		x, o := s.mu.asked[key][0], s.mu.offers[key][0]
+		s.mu.asked[key], s.mu.offers[key] = s.mu.asked[key][1:], s.mu.offers[key][1:]
+		if len(s.mu.offers[key]) == 0 {
+			delete(s.mu.offers, key)
+		}
+		if len(s.mu.asked[key]) == 0 {
+			delete(s.mu.asked, key)
+		}
+		switch {
+		case o.bytes != len(x.Buf):
+			x.stage = ended
+			fault := faultf(errs.EINVAL, key.peer, "%s sent %d bytes with tag %d where %s receives %d: both sides must name the same count and type",
+				s.m.who(key.peer), o.bytes, key.tag, s.m.who(s.m.cfg.Rank), len(x.Buf))
+			after = append(after, func() {
+				o.in.reply(frame{what: msgMisfit, tag: key.tag, id: o.id, bytes: uint64(len(x.Buf))})
+				x.end(fault)
+			})
+		case o.data != nil:
+			x.stage = ended
+			after = append(after, func() {
+				copy(x.Buf, o.data)
+				x.end(nil)
+				o.in.reply(frame{what: msgDone, id: o.id})
+			})
+		default:
+			x.stage = begun
+			o.in.coming[o.id] = x
+			after = append(after, func() { o.in.reply(frame{what: msgReady, id: o.id}) })
+		}
+	}
+	return after
+}
+
+// fail ends all that is under way, and all that will be posted.
+func (s *messages) fail(f *Fault) {
+	s.mu.Lock()
+	if s.mu.over != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.mu.over = f
+	var all []*Message
+	for _, list := range s.mu.asked {
+		all = append(all, list...)
+	}
+	for _, out := range s.mu.outs {
+		for _, x := range out.sends {
+			if x != out.writing {
+				all = append(all, x) // the one being written ends when its connection does
+			}
+		}
+		if out.conn != nil {
+			out.conn.Close()
+		}
+		out.wake.Broadcast()
+	}
+	for in := range s.mu.ins {
+		in.conn.Close()
+	}
+	for _, x := range all {
+		x.stage = ended
+	}
+	s.mu.asked, s.mu.offers = map[stream][]*Message{}, map[stream][]*offer{}
+	s.mu.Unlock()
+	for _, x := range all {
+		x.end(f)
+	}
+}
+
+// lost is called when a connection between two ranks ended; that breaks the group unless it is over.
+func (s *messages) lost(peer int, err error) {
+	select {
+	case <-s.m.dead:
+		return
+	case <-s.m.leaving:
+		return
+	case <-time.After(time.Second): // word of what happened may be on its way
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+		err = errors.New("it left the group, or its process ended")
+	}
+	f := faultf(errs.EGROUP, peer, "the connection of %s to %s is gone: %v", s.m.who(s.m.cfg.Rank), s.m.who(peer), err)
+	s.m.breakWith(f, nil, true)
+}
+
+// ---- what this rank sends to another
+
+type outbox struct {
+	s    *messages
+	peer int
+	conn net.Conn
+	wake sync.Cond // on messages.mu
+	// Guarded by messages.mu.
+	sends     map[uint64]*Message // all that have not ended
+	queue     []*Message          // to be offered
+	ready     []*Message          // whose data is wanted
+	withdrawn []uint64
+	pending   int      // eager offers not answered
+	writing   *Message // its buffer is in use
+}
+
+// run connects, then writes until the mesh ends.
+func (o *outbox) run() {
+	s := o.s
+	conn, err := o.connect()
+	s.mu.Lock()
+	if err != nil || s.mu.over != nil {
+		over := s.mu.over != nil
+		s.mu.Unlock()
+		if conn != nil {
+			conn.Close()
+		}
+		if !over {
+			s.m.breakWith(AsFault(err), nil, true)
+		}
+		return
+	}
+	o.conn = conn
+	s.mu.Unlock()
+	s.m.wg.Go(o.listen)
+	for {
+		head, x, last, ok := o.next()
+		if !ok {
+			conn.Close()
+			return
+		}
+		var body []byte
+		if x != nil {
+			body = x.Buf
+		}
+		buffers := net.Buffers{head}
+		if body != nil {
+			buffers = append(buffers, body)
+		}
+		_, err := buffers.WriteTo(conn)
+		s.mu.Lock()
+		o.writing = nil
+		f := s.mu.over
+		s.mu.Unlock()
+		if err != nil && f == nil {
+			f = faultf(errs.EGROUP, o.peer, "sending to %s failed: %v", s.m.who(o.peer), err)
+		}
+		if x != nil && (last || f != nil) {
+			x.end(f)
+		}
+		if err != nil {
+			conn.Close()
+			return // listen says so
+		}
+	}
+}
+
+func (o *outbox) connect() (net.Conn, error) {
+	m := o.s.m
+	// In slices, as a wait for the store cannot be interrupted.
+	for {
+		address, err := m.addressOf(o.peer, 500*time.Millisecond)
+		if err == nil {
+			return m.dial(o.peer, address, hello{use: forMessages}, time.Time{})
+		}
+		select {
+		case <-m.dead:
+			return nil, m.Fault()
+		case <-m.leaving:
+			return nil, m.leftItself()
+		default:
+		}
+		if errs.CodeOf(err) != errs.ETIMEDOUT {
+			return nil, err
+		}
+	}
+}
+
+// next waits for something to write: a frame, and maybe a message, which ends with that if it is the last of it.
+func (o *outbox) next() (head []byte, x *Message, last, ok bool) {
+	s := o.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		switch {
+		case s.mu.over != nil:
+			return nil, nil, false, false
+		case len(o.withdrawn) > 0:
+			id := o.withdrawn[0]
+			o.withdrawn = o.withdrawn[1:]
+			return frame{what: msgWithdraw, id: id}.encode(), nil, false, true
+		case len(o.ready) > 0:
+			x := o.ready[0]
+			o.ready = o.ready[1:]
+			delete(o.sends, x.id)
+			o.writing, x.stage = x, ended
+			return frame{what: msgData, id: x.id, bytes: uint64(len(x.Buf))}.encode(), x, true, true
+		case len(o.queue) > 0:
+			x := o.queue[0]
+			o.queue = o.queue[1:]
+			if x.stage == ended { // it was cancelled
+				continue
+			}
+			f := frame{what: msgOffer, tag: x.Tag, id: x.id, bytes: uint64(len(x.Buf))}
+			if x.stage = offered; len(x.Buf) <= maxEager && o.pending < maxPending {
+				f.flags, x.stage = eager, begun
+				o.pending++
+				o.writing = x
+				return f.encode(), x, false, true
+			}
+			return f.encode(), nil, false, true
+		}
+		o.wake.Wait()
+	}
+}
+
+// listen reads what the receiver answers.
+func (o *outbox) listen() {
+	s := o.s
+	for {
+		f, err := readFrame(o.conn)
+		if err != nil {
+			o.conn.Close()
+			s.lost(o.peer, err)
+			return
+		}
+		s.mu.Lock()
+		x := o.sends[f.id]
+		if x == nil { // it was withdrawn
+			s.mu.Unlock()
+			continue
+		}
+		if f.what == msgReady {
+			x.stage = begun
+			o.ready = append(o.ready, x)
+			o.wake.Signal()
+			s.mu.Unlock()
+			continue
+		}
+		delete(o.sends, f.id)
+		if x.stage == begun {
+			o.pending--
+		}
+		x.stage = ended
+		s.mu.Unlock()
+		if f.what == msgDone {
+			x.end(nil)
+			continue
+		}
+		x.end(faultf(errs.EINVAL, o.peer, "%s sent %d bytes with tag %d where %s receives %d: both sides must name the same count and type",
+			s.m.who(s.m.cfg.Rank), len(x.Buf), x.Tag, s.m.who(o.peer), f.bytes))
+	}
+}
+
+// ---- what another rank sends to this one
+
+type inbox struct {
+	s      *messages
+	peer   int
+	conn   net.Conn
+	out    sync.Mutex          // one frame at a time
+	coming map[uint64]*Message // receives whose data is on its way; guarded by messages.mu
+}
+
+func (in *inbox) reply(f frame) {
+	in.out.Lock()
+	defer in.out.Unlock()
+	in.conn.Write(f.encode()) // what fails here is found by read; the sender always reads
+}
+
+// serve takes over a connection that a sender opened.
+func (s *messages) serve(peer int, conn net.Conn) {
+	in := &inbox{s: s, peer: peer, conn: conn, coming: map[uint64]*Message{}}
+	s.mu.Lock()
+	if s.mu.over != nil {
+		s.mu.Unlock()
+		conn.Close()
+		return
+	}
+	s.mu.ins[in] = struct{}{}
+	s.mu.Unlock()
+	s.m.wg.Go(in.read)
+}
+
+func (in *inbox) read() {
+	err := in.frames()
+	in.conn.Close()
+	s := in.s
+	s.mu.Lock()
+	delete(s.mu.ins, in)
+	waiting := len(in.coming) > 0
+	for key, list := range s.mu.asked {
+		waiting = waiting || key.peer == in.peer && len(list) > 0
+	}
+	left := in.coming
+	in.coming = nil
+	s.mu.Unlock()
+	if waiting { // a sender that has nothing more to send may go
+		s.lost(in.peer, err)
+	}
+	for _, x := range left {
+		f := s.m.Fault()
+		if f == nil {
+			f = s.m.leftItself()
+		}
+		x.end(f)
+	}
+}
+
+func (in *inbox) frames() error {
+	s := in.s
+	for {
+		f, err := readFrame(in.conn)
+		if err != nil {
+			return err
+		}
+		switch f.what {
+		case msgOffer:
+			if err := in.offer(f); err != nil {
+				return err
+			}
+		case msgData:
+			s.mu.Lock()
+			x := in.coming[f.id]
+			s.mu.Unlock()
+			if x == nil || uint64(len(x.Buf)) != f.bytes {
+				return fmt.Errorf("it sent %d bytes that nobody asked for", f.bytes)
+			}
+			if _, err := io.ReadFull(in.conn, x.Buf); err != nil {
+				return err // x stays in coming, and ends with the connection
+			}
+			s.mu.Lock()
+			delete(in.coming, f.id)
+			x.stage = ended
+			s.mu.Unlock()
+			x.end(nil)
+		case msgWithdraw:
+			in.withdraw(f.id)
+		default:
+			return fmt.Errorf("it sent a frame of the unknown type %d", f.what)
+		}
+	}
+}
+
+func (in *inbox) offer(f frame) error {
+	s := in.s
+	o := &offer{id: f.id, bytes: int(f.bytes), in: in}
+	if f.flags&eager != 0 {
+		if f.bytes > maxEager {
+			return fmt.Errorf("it sent %d bytes unasked", f.bytes)
+		}
+		o.data = make([]byte, f.bytes)
+		if _, err := io.ReadFull(in.conn, o.data); err != nil {
+			return err
+		}
+	}
+	key := stream{in.peer, f.tag}
+	s.mu.Lock()
+	if s.mu.over != nil {
+		s.mu.Unlock()
+		return net.ErrClosed
+	}
+	s.mu.offers[key] = append(s.mu.offers[key], o)
+	after := s.match(key)
+	s.mu.Unlock()
+	run(after)
+	return nil
+}
+
+// withdraw forgets an offer. A receive that had taken it is as if it had not.
+func (in *inbox) withdraw(id uint64) {
+	s := in.s
+	s.mu.Lock()
+	var after []func()
+	if x := in.coming[id]; x != nil {
+		delete(in.coming, id)
+		x.stage = waiting
+		key := stream{x.Peer, x.Tag}
+		s.mu.asked[key] = append([]*Message{x}, s.mu.asked[key]...)
+		after = s.match(key)
+	} else {
+		for key, list := range s.mu.offers {
+			for i, o := range list {
+				if key.peer == in.peer && o.id == id {
+					s.mu.offers[key] = append(list[:i:i], list[i+1:]...)
+				}
+			}
+		}
+	}
+	s.mu.Unlock()
+	run(after)
+}
