@@ -119,7 +119,7 @@ typedef struct rgc_net {
   int (*broadcast)(void *ctx, void *buf, size_t bytes, int root_node, int64_t timeout_ns, rgc_error *err);
   void (*post)(void *ctx, rgc_p2p *op);      /* returns at once; from any rank to any rank of another node; in order per pair and tag */
   int (*cancel)(void *ctx, rgc_p2p *op);     /* 1: it had not begun, and done will not be called.  0: too late */
-  void (*abort)(void *ctx, const char *why); /* ends everything under way with RAYGO_EGROUP and tells the other nodes why */
+  void (*abort)(void *ctx, const char *why); /* ends everything under way with RAYGO_EGROUP and tells the other nodes why; calls done only later, from another thread */
   void (*close)(void *ctx);                  /* nothing is under way any more; frees ctx */
 } rgc_net;
 
@@ -239,6 +239,7 @@ void rgc_work_free(rgc_work *work);  /* the call goes on */
 size_t rgc_dtype_size(uint32_t dtype);                /* 0: there is no such type */
 const char *rgc_dtype_name(uint32_t dtype);
 const char *rgc_kind_name(uint32_t kind);
+const char *rgc_op_name(uint32_t op);
 
 #ifdef __cplusplus
 }

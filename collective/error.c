@@ -15,6 +15,8 @@ size_t rgc_dtype_size(uint32_t dtype) { return dtype < RGC_DTYPES ? dtypes[dtype
 const char *rgc_dtype_name(uint32_t dtype) { return dtype < RGC_DTYPES ? dtypes[dtype].name : "unknown type"; }
 const char *rgc_kind_name(uint32_t kind) { return kind < RGC_KINDS ? kinds[kind] : "unknown call"; }
 
+const char *rgc_op_name(uint32_t op) { return op < RGC_OPS ? ops[op] : "unknown"; }
+
 int64_t rgc_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -38,7 +40,7 @@ void rgc_describe(char *to, size_t n, uint32_t kind, uint32_t dtype, uint32_t op
     snprintf(to, n, "%s", rgc_kind_name(kind));
     return;
   }
-  const char *o = op < RGC_OPS ? ops[op] : "unknown";
+  const char *o = rgc_op_name(op);
   switch (kind) {
   case RGC_ALLREDUCE: case RGC_REDUCESCATTER: snprintf(tail, sizeof tail, " (%s)", o); break;
   case RGC_REDUCE: snprintf(tail, sizeof tail, " (%s) to rank %d", o, root); break;

@@ -1,4 +1,5 @@
-"""Builds the native parts: libraygo.so (Go), the binding (C) and raygo-gpus (Go), which finds GPUs.
+"""Builds the native parts: libraygo.so (Go), the binding (C), libraygo_collective.so (Go), which joins
+nodes in collectives, and raygo-gpus (Go), which finds GPUs.
 
 Hatchling calls the hook at the end for wheels and editable installs; ``python python/hatch_build.py`` rebuilds in place, which is what
 ``make build`` does. Both end in :func:`build`. Only the standard library is used, so that the rebuild needs nothing installed.
@@ -108,16 +109,16 @@ def run(what: str, command: list[str], env: dict[str, str] | None = None) -> Non
         raise BuildError(f"building {what} failed: {shlex.join(command)} ended with status {done.returncode}; its messages are above.")
 
 
-def build_library(target: Path) -> None:
-    """Build the engine as a C shared library. Go's own cache makes a rebuild without changes cheap."""
+def build_library(target: Path, package: str) -> None:
+    """Build a Go package as a C shared library. Go's own cache makes a rebuild without changes cheap."""
     go, cc = find_go(), find_cc()
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     link = f"-s -w -extldflags '-s -Wl,--version-script={ROOT / 'capi' / 'libraygo.map'}'"
     env = {**os.environ, "CGO_ENABLED": "1", "CC": shlex.join(cc)}
     try:
         run(
-            "libraygo.so",
-            [go, "build", "-buildmode=c-shared", "-buildvcs=false", "-trimpath", "-ldflags", link, "-o", str(partial), "./capi"],
+            target.name,
+            [go, "build", "-buildmode=c-shared", "-buildvcs=false", "-trimpath", "-ldflags", link, "-o", str(partial), package],
             env,
         )
         os.replace(partial, target)  # never written in place: a running process has the old one mapped
@@ -175,10 +176,11 @@ def build_binding(target: Path) -> None:
 def build(folder: Path) -> list[Path]:
     """Build all into `folder` and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "libraygo.so", folder / binding_name(), folder / "raygo-gpus"]
-    build_library(paths[0])
-    build_binding(paths[1])
-    build_gpu_probe(paths[2])
+    paths = [folder / "libraygo.so", folder / "libraygo_collective.so", folder / binding_name(), folder / "raygo-gpus"]
+    build_library(paths[0], "./capi")
+    build_library(paths[1], "./collective/lib")
+    build_binding(paths[2])
+    build_gpu_probe(paths[3])
     return paths
 
 

@@ -52,14 +52,13 @@ func decodeHead(b []byte) (h head, ok bool) {
 }
 
 func (m *Mesh) describe(h head) string {
-	what := h.kind.String()
-	if m.cfg.Kernel.Name != nil {
-		what = m.cfg.Kernel.Name(h.kind, h.count, h.dtype, h.op)
+	switch h.kind {
+	case Broadcast:
+		return fmt.Sprintf("broadcast of %d bytes from %s", h.count, m.whoLeads(min(h.root, m.cfg.Nodes-1)))
+	case Allgather:
+		return fmt.Sprintf("allgather of %d bytes in all", h.count)
 	}
-	if h.kind == Broadcast {
-		what += fmt.Sprintf(" from node %d", h.root)
-	}
-	return what
+	return fmt.Sprintf("%v of %d × %s", h.kind, h.count, m.cfg.Kernel.Name(h.dtype, h.op))
 }
 
 // do runs one collective: body gets the head and the check of the one that comes.

@@ -21,8 +21,8 @@ import (
 
 const secretSize = 32
 
-// maxStreams: more connections only help where one of them is limited by the network.
-const maxStreams = 8
+// MaxStreams is the most connections that go to a node; more only help where the network limits each of them.
+const MaxStreams = 8
 
 // agree has rank 0 choose what all must have in common.
 func (m *Mesh) agree(deadline time.Time) ([]byte, error) {
@@ -32,7 +32,7 @@ func (m *Mesh) agree(deadline time.Time) ([]byte, error) {
 		if streams <= 0 {
 			streams = 2
 		}
-		said := append([]byte{byte(min(streams, maxStreams))}, make([]byte, secretSize)...)
+		said := append([]byte{byte(min(streams, MaxStreams))}, make([]byte, secretSize)...)
 		if _, err := rand.Read(said[1:]); err != nil {
 			return nil, err
 		}

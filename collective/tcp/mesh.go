@@ -21,9 +21,10 @@ type Store interface {
 
 // Kernel is what the transport knows of numbers.
 type Kernel struct {
-	Size   func(dtype int) int                          // of an element in bytes
-	Reduce func(dst, src []byte, count, dtype, op int)  // dst = dst op src
-	Name   func(kind Kind, count, dtype, op int) string // of a call, for messages
+	Size   func(dtype int) int                         // of an element in bytes
+	Reduce func(dst, src []byte, dtype, op int)        // dst = dst op src
+	Fold   func(dst, all []byte, n int, dtype, op int) // dst = the first of the n arrays in all op the second op …
+	Name   func(dtype, op int) string                  // for messages, as in "float32 (sum)"
 }
 
 // Config says what this rank's part is.
@@ -141,6 +142,9 @@ func (m *Mesh) open() (err error) {
 	return nil
 }
 
+// Nodes is how many nodes there are.
+func (m *Mesh) Nodes() int { return m.cfg.Nodes }
+
 func (m *Mesh) leads() bool { return m.cfg.LeaderOf[m.cfg.Node] == m.cfg.Rank }
 
 // who names a rank in messages.
@@ -192,19 +196,28 @@ func (m *Mesh) breakWith(f *Fault, from *control, tell bool) {
 	controls := m.controls
 	m.mu.Unlock()
 	close(m.dead)
-	for _, c := range controls {
-		if c != from {
-			c.tellFault(f)
-		}
-	}
-	for _, c := range conns { // handshakes under way; messages
+	for _, c := range conns { // handshakes under way
 		c.Close()
 	}
-	for _, l := range m.links() {
-		l.shut()
+	// First the word, then the end of the data: who sees the latter waits a moment for the former.
+	ending := func() {
+		for _, c := range controls {
+			if c != from {
+				c.tellFault(f)
+			}
+		}
+		for _, l := range m.links() {
+			l.shut()
+		}
+		m.messages.fail(f)
 	}
-	m.messages.fail(f)
-	if tell && opened {
+	if !tell {
+		// Who aborts may hold locks that the ends of messages want.
+		m.wg.Go(ending)
+		return
+	}
+	ending()
+	if opened {
 		m.cfg.Fail(f)
 	}
 }

@@ -57,19 +57,31 @@ func (s *memory) Get(key string, timeout time.Duration) ([]byte, error) {
 }
 
 // The kernel of the tests knows two types: 0 is int64, 1 is float32; and sums.
-var testKernel = Kernel{
-	Size: func(dtype int) int { return []int{8, 4}[dtype] },
-	Reduce: func(dst, src []byte, count, dtype, op int) {
-		u := binary.LittleEndian
-		for i := range count {
-			if dtype == 0 {
-				u.PutUint64(dst[8*i:], u.Uint64(dst[8*i:])+u.Uint64(src[8*i:]))
-			} else {
-				sum := math.Float32frombits(u.Uint32(dst[4*i:])) + math.Float32frombits(u.Uint32(src[4*i:]))
-				u.PutUint32(dst[4*i:], math.Float32bits(sum))
+var testKernel Kernel
+
+func init() {
+	testKernel = Kernel{
+		Size:   func(dtype int) int { return []int{8, 4}[dtype] },
+		Reduce: func(dst, src []byte, dtype, op int) { add(dst, src, dtype) },
+		Fold: func(dst, all []byte, n int, dtype, op int) {
+			copy(dst, all)
+			for i := 1; i < n; i++ {
+				add(dst, all[i*len(dst):], dtype)
 			}
+		},
+		Name: func(dtype, op int) string { return []string{"int64", "float32"}[dtype] },
+	}
+}
+
+func add(dst, src []byte, dtype int) {
+	u := binary.LittleEndian
+	for i := 0; i < len(dst); i += testKernel.Size(dtype) {
+		if dtype == 0 {
+			u.PutUint64(dst[i:], u.Uint64(dst[i:])+u.Uint64(src[i:]))
+		} else {
+			u.PutUint32(dst[i:], math.Float32bits(math.Float32frombits(u.Uint32(dst[i:]))+math.Float32frombits(u.Uint32(src[i:]))))
 		}
-	},
+	}
 }
 
 // cluster opens one mesh per rank; ranks stand for nodes as perNode says.
@@ -168,6 +180,9 @@ func TestCollectives(t *testing.T) {
 		for nodes := 2; nodes <= 5; nodes++ {
 			meshes := cluster(t, ones(nodes), change)
 			for _, n := range sizes {
+				if n > 100_000 && nodes != 3 {
+					continue // it takes long under the race detector
+				}
 				value := func(node, i int) int64 { return int64(node*1_000_003 + i*7) }
 				must(t, each(meshes, func(node int, m *Mesh) error {
 					buf := numbers(n, func(i int) int64 { return value(node, i) })
@@ -335,10 +350,9 @@ func TestAStrangerIsNotLetIn(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for i, err := range results {
-		if err == nil || !strings.Contains(err.Error(), "RAY_AUTH_TOKEN") {
-			t.Errorf("rank %d: %v", i, err)
-		}
+	// Who finds out second may only see that the first has gone.
+	if results[0] == nil || results[1] == nil || !strings.Contains(results[0].Error()+results[1].Error(), "RAY_AUTH_TOKEN") {
+		t.Errorf("%v; %v", results[0], results[1])
 	}
 }
 

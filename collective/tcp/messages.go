@@ -18,7 +18,7 @@ type Message struct {
 	Peer int // rank of another node
 	Tag  uint32
 	Buf  []byte
-	Done func(f *Fault) // called once, from any goroutine, also before Post returns
+	Done func(f *Fault) // called once, from any goroutine, also before Post returns; nil: it went well
 
 	m    *Mesh
 	once sync.Once
@@ -147,7 +147,7 @@ func (m *Mesh) Post(x *Message) {
 	s.mu.Unlock()
 }
 
-// Cancel takes back what has not begun; false: it has, or is over.
+// Cancel takes back what has not begun: Done is not called then. false: it has begun, or is over.
 func (m *Mesh) Cancel(x *Message) bool {
 	s := &m.messages
 	s.mu.Lock()
@@ -167,7 +167,7 @@ func (m *Mesh) Cancel(x *Message) bool {
 	}
 	x.stage = ended
 	s.mu.Unlock()
-	x.end(&Fault{errs.ECANCELED, -1, "it was cancelled"})
+	x.once.Do(func() {})
 	return true
 }
 

@@ -110,12 +110,12 @@ func TestCancelledMessagesAreForgotten(t *testing.T) {
 	meshes := cluster(t, ones(2), nil)
 	big := make([]byte, 1<<20)
 	x, sent := post(meshes[0], true, 1, 0, big)
-	if !meshes[0].Cancel(x) || outcome(t, sent).Code != errs.ECANCELED || meshes[0].Cancel(x) {
+	if !meshes[0].Cancel(x) || meshes[0].Cancel(x) {
 		t.Error("the send was not cancelled, or twice")
 	}
 	y, received := post(meshes[1], false, 0, 0, make([]byte, 1))
-	if !meshes[1].Cancel(y) || outcome(t, received).Code != errs.ECANCELED {
-		t.Error("the receive was not cancelled")
+	if !meshes[1].Cancel(y) || len(sent)+len(received) != 0 {
+		t.Error("the receive was not cancelled, or something ended")
 	}
 	copy(big, "what counts")
 	_, sent = post(meshes[0], true, 1, 0, big)

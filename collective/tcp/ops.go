@@ -14,10 +14,10 @@ const streamBytes = 1 << 20
 // Allreduce reduces buf over all nodes, in place.
 func (m *Mesh) Allreduce(buf []byte, count, dtype, op int, timeout time.Duration) error {
 	size := m.cfg.Kernel.Size(dtype)
-	reduce := func(dst, src []byte) { m.cfg.Kernel.Reduce(dst, src, len(dst)/size, dtype, op) }
+	reduce := func(dst, src []byte) { m.cfg.Kernel.Reduce(dst, src, dtype, op) }
 	return m.do(head{kind: Allreduce, dtype: dtype, op: op, count: count}, timeout, func(head []byte, check func([]byte) error) error {
 		if len(buf)*(m.cfg.Nodes-1) <= smallBytes {
-			return m.reduceSmall(buf, head, check, reduce)
+			return m.reduceSmall(buf, head, check, dtype, op)
 		}
 		n := m.cfg.Nodes
 		return m.ring(stripes(len(buf), size, m.streamsFor(len(buf))), head, check, buf, reduce, func(s span, f *flow) {
@@ -36,7 +36,7 @@ func (m *Mesh) Allreduce(buf []byte, count, dtype, op int, timeout time.Duration
 // Reducescatter reduces; node i keeps elements offsets[i] to offsets[i+1]. The rest of buf is left undefined.
 func (m *Mesh) Reducescatter(buf []byte, offsets []int, dtype, op int, timeout time.Duration) error {
 	size := m.cfg.Kernel.Size(dtype)
-	reduce := func(dst, src []byte) { m.cfg.Kernel.Reduce(dst, src, len(dst)/size, dtype, op) }
+	reduce := func(dst, src []byte) { m.cfg.Kernel.Reduce(dst, src, dtype, op) }
 	n := m.cfg.Nodes
 	return m.do(head{kind: Reducescatter, dtype: dtype, op: op, count: offsets[n]}, timeout, func(head []byte, check func([]byte) error) error {
 		streams := m.streamsFor(len(buf))
@@ -211,7 +211,7 @@ func (m *Mesh) gatherSmall(head []byte, check func([]byte) error, block func(pos
 }
 
 // reduceSmall gathers all arrays and reduces them here, in the order of nodes: all get the same bits.
-func (m *Mesh) reduceSmall(buf, head []byte, check func([]byte) error, reduce func(dst, src []byte)) error {
+func (m *Mesh) reduceSmall(buf, head []byte, check func([]byte) error, dtype, op int) error {
 	n := m.cfg.Nodes
 	if need := n * len(buf); len(m.small) < need {
 		m.small = make([]byte, need)
@@ -221,9 +221,8 @@ func (m *Mesh) reduceSmall(buf, head []byte, check func([]byte) error, reduce fu
 	if err := m.gatherSmall(head, check, func(position int) []byte { return of(m.node(-position)) }); err != nil {
 		return err
 	}
-	copy(buf, of(0))
-	for node := 1; node < n; node++ {
-		reduce(buf, of(node))
+	if len(buf) > 0 {
+		m.cfg.Kernel.Fold(buf, m.small[:n*len(buf)], n, dtype, op)
 	}
 	return nil
 }
