@@ -253,6 +253,9 @@ class CheckpointConfig:
         The metric by which the best are kept; the newest without it.
     checkpoint_score_order : {"max", "min"}
         Which end of that metric is best.
+    checkpoint_frequency, checkpoint_at_end : optional
+        For trainers without a training function of the user's (XGBoostTrainer and LightGBMTrainer with `params`): a checkpoint every so many
+        rounds, and at the end.
     """
 
     num_to_keep: int | None = None
@@ -266,9 +269,6 @@ class CheckpointConfig:
             raise ValueError(f"Received invalid num_to_keep: {self.num_to_keep}. Provide a positive integer or None.")
         if self.checkpoint_score_order not in ("max", "min"):
             raise ValueError(f"checkpoint_score_order must be either 'max' or 'min', not {self.checkpoint_score_order!r}")
-        for name in ("checkpoint_frequency", "checkpoint_at_end"):
-            if getattr(self, name) not in (_UNSET, None, 0, False):
-                raise NotImplementedError(f"CheckpointConfig({name}=...) does not apply to training functions: report(..., checkpoint=...) where one is wanted")
 
 
 @dataclass

@@ -46,6 +46,9 @@ class DataParallelTrainer(BaseTrainer):
     0
     """
 
+    # Whether checkpoint_frequency and checkpoint_at_end mean something: where the training function is not the user's.
+    _uses_checkpoint_settings = False
+
     def __init__(self, train_loop_per_worker: Callable[..., Any], *, train_loop_config: dict[str, Any] | None = None,
                  backend_config: BackendConfig | None = None, scaling_config: ScalingConfig | None = None, dataset_config: Any = None,
                  run_config: RunConfig | None = None, datasets: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None,
@@ -55,6 +58,12 @@ class DataParallelTrainer(BaseTrainer):
         if not callable(train_loop_per_worker):
             raise ValueError(f"train_loop_per_worker is {train_loop_per_worker!r}: give a function that takes the config, or nothing")
         _check_parameters(train_loop_per_worker)
+        if not self._uses_checkpoint_settings:
+            config = self.run_config.checkpoint_config
+            for setting in ("checkpoint_frequency", "checkpoint_at_end"):
+                if getattr(config, setting, None) not in (None, 0, False, "DEPRECATED"):
+                    raise ValueError(f"CheckpointConfig({setting}=...) does not apply to a training function: "
+                                     "it reports a checkpoint where one is wanted")
         if train_loop_config is not None and not isinstance(train_loop_config, dict):
             raise ValueError(f"train_loop_config is a {type(train_loop_config).__name__}: give a dict")
         self._train_loop_per_worker = train_loop_per_worker

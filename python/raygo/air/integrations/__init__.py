@@ -1,0 +1,1 @@
+"""Services that keep track of experiments."""

@@ -1,0 +1,1 @@
+"""Ray Train under the paths of its second version; it is the same trainers."""
