@@ -147,6 +147,7 @@ struct rgc_group {
   uint32_t step, seen;             /* posted; known to have been posted by all */
   uint32_t chunk;
   uint64_t seq;                    /* collectives begun */
+  bool unchecked;                  /* whether the others' last calls fit is not known yet */
   int64_t spin_ns, spin_max;
   bool crowded;                    /* more ranks than cores */
   int cores;

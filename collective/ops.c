@@ -228,6 +228,7 @@ static int broadcast(struct rgc_ctx *x, int root) {
   const rgc_call *c = x->call;
   size_t bytes = c->count * rgc_dtype_size(c->dtype), room = g->seg->slot_bytes, chunks = chunks_of(bytes, room);
   bool around = bytes >= AROUND;
+  g->unchecked = true;
   for (size_t i = 0; i < chunks; i++) {
     uint32_t k = ++g->chunk;
     size_t at = i * room, n = least(room, bytes - at);
@@ -391,12 +392,22 @@ static void describe_call(struct rgc_ctx *x) {
   *desc_of(x, x->g->me) = (struct rgc_desc){.kind = c->kind, .dtype = plain ? 0 : c->dtype, .op = reduces ? c->op : 0, .root = rooted ? c->root : 0, .count = plain ? 0 : c->count};
 }
 
+/* A broadcast's root waits for nobody, so what the others called then is seen only now. */
+static int check_last(struct rgc_ctx *x) {
+  x->g->unchecked = false;
+  x->seq--;
+  int r = check_all(x);
+  x->seq++;
+  return r;
+}
+
 int rgc_collective(struct rgc_ctx *x) {
   rgc_group *g = x->g;
   x->seq = ++g->seq;
   atomic_store_explicit(&g->mine->begun, x->seq, memory_order_relaxed);
   int r = rgc_usable(x);
   if (!r) r = rgc_await_all(x, g->step);
+  if (!r && g->unchecked) r = check_last(x);
   if (r) return r;
   describe_call(x);
   r = g->nodes > 1 ? rgc_collective_nodes(x) : dispatch(x);

@@ -10,7 +10,7 @@ from raygo.util import collective
 from raygo.util.collective import ReduceOp
 from raygo.util.collective.types import Backend
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("session")]
 
 
 @raygo.remote(num_cpus=0)
