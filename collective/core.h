@@ -245,6 +245,7 @@ void rgc_work_ref(rgc_work *w);
 
 /* ---- ops.c, multi.c: a whole collective, on the thread whose turn it is */
 int rgc_collective(struct rgc_ctx *x);
+int rgc_local(struct rgc_ctx *x, const rgc_call *c);               /* among the ranks of this node: root is a local index, blocks are the node's */
 int rgc_collective_nodes(struct rgc_ctx *x);
 
 /* ---- p2p.c */
@@ -252,6 +253,9 @@ int rgc_message(struct rgc_ctx *x, int *source);
 int rgc_message_start(rgc_group *g, rgc_work *w, rgc_error *err);
 int rgc_message_cancel(rgc_work *w);
 void rgc_p2p_close(rgc_group *g);
+struct rgc_part { bool send; int peer; void *buf; size_t bytes; };
+int rgc_exchange(struct rgc_ctx *x, const struct rgc_part *parts, int n);   /* all at once, as part of a collective */
+#define RGC_TAG_END 0xffff0000u    /* tags from here on are the collectives' own */
 
 /* ---- group.c */
 int rgc_enter(rgc_group *g, rgc_error *err);                       /* a call begins; not 0: it must not */

@@ -244,7 +244,7 @@ static int broadcast(struct rgc_ctx *x, int root) {
     rgc_post(x);
     int r = rgc_await_rank(x, root, g->step);
     if (r || (!i && (r = check_one(x, root)))) return r;
-    rgc_copy((uint8_t *)c->dst + at, rgc_slot(g, root, k), n, around);
+    if (c->dst) rgc_copy((uint8_t *)c->dst + at, rgc_slot(g, root, k), n, around);
   }
   return 0;
 }
@@ -366,21 +366,30 @@ static int all_to_all(struct rgc_ctx *x) {
 
 /* ------------------------------------------------------------------------------------------------ all of them */
 
-static int dispatch(struct rgc_ctx *x) {
-  rgc_group *g = x->g;
+/* A node with one rank: there is nothing to exchange. */
+static int alone(struct rgc_ctx *x) {
   const rgc_call *c = x->call;
-  int root = c->root;                /* on one node, ranks are numbered as their lines are */
+  size_t bytes = c->count * rgc_dtype_size(c->dtype);
+  const rgc_block *src = c->srcs, *dst = c->dsts;
+  if (c->kind != RGC_BARRIER && (dst ? dst->data : c->dst)) memmove(dst ? dst->data : c->dst, src ? src->data : c->src, src && c->kind == RGC_ALLTOALL ? src->count * rgc_dtype_size(c->dtype) : bytes);
+  return 0;
+}
+
+int rgc_local(struct rgc_ctx *x, const rgc_call *c) {
+  struct rgc_ctx sub = *x;
+  sub.call = c;
+  if (x->g->nlocal == 1) return alone(&sub);
   switch (c->kind) {
-  case RGC_BARRIER: return meet(x);
-  case RGC_ALLREDUCE: return reduce_to(x, -1);
-  case RGC_REDUCE: return reduce_to(x, root);
-  case RGC_BROADCAST: return broadcast(x, root);
-  case RGC_ALLGATHER: return allgather(x);
-  case RGC_REDUCESCATTER: return reduce_scatter(x);
-  case RGC_GATHER: return gather(x, root);
-  case RGC_SCATTER: return scatter(x, root);
-  case RGC_ALLTOALL: return all_to_all(x);
-  default: return rgc_fail(x->err, RAYGO_EINVAL, g->rank, "There is no collective of kind %u.", c->kind);
+  case RGC_BARRIER: return meet(&sub);
+  case RGC_ALLREDUCE: return reduce_to(&sub, -1);
+  case RGC_REDUCE: return reduce_to(&sub, c->root);
+  case RGC_BROADCAST: return broadcast(&sub, c->root);
+  case RGC_ALLGATHER: return allgather(&sub);
+  case RGC_REDUCESCATTER: return reduce_scatter(&sub);
+  case RGC_GATHER: return gather(&sub, c->root);
+  case RGC_SCATTER: return scatter(&sub, c->root);
+  case RGC_ALLTOALL: return all_to_all(&sub);
+  default: return rgc_fail(x->err, RAYGO_EINVAL, x->g->rank, "There is no collective of kind %u.", c->kind);
   }
 }
 
@@ -410,7 +419,7 @@ int rgc_collective(struct rgc_ctx *x) {
   if (!r && g->unchecked) r = check_last(x);
   if (r) return r;
   describe_call(x);
-  r = g->nodes > 1 ? rgc_collective_nodes(x) : dispatch(x);
+  r = g->nodes > 1 ? rgc_collective_nodes(x) : rgc_local(x, x->call);   /* on one node, ranks are numbered as their lines are */
   if (!r) atomic_store_explicit(&g->mine->done, x->seq, memory_order_release);
   return r;
 }

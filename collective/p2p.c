@@ -292,6 +292,47 @@ int rgc_message(struct rgc_ctx *x, int *source) {
   return r == RAYGO_EINTERRUPTED ? r : m.err.code;
 }
 
+/* A collective's: the first that fails fails all. */
+int rgc_exchange(struct rgc_ctx *x, const struct rgc_part *parts, int n) {
+  rgc_group *g = x->g;
+  struct rgc_msg *m = calloc((size_t)n + 1, sizeof *m);
+  rgc_call *c = calloc((size_t)n + 1, sizeof *c);
+  int r = m && c ? 0 : rgc_fail(x->err, RAYGO_ENOMEM, g->rank, "There was no memory to exchange arrays.");
+  rgc_wait wait = {-1, x->check, x->arg};
+  int begun = 0;
+  for (int i = 0; i < n && !r; i++) {
+    c[i] = (rgc_call){.kind = parts[i].send ? RGC_SEND : RGC_RECV, .dtype = RGC_UINT8, .root = parts[i].peer, .tag = RGC_TAG_END, .count = parts[i].bytes, .src = parts[i].buf, .dst = parts[i].buf};
+    prepare(&m[i], g, &c[i], &wait);
+    m[i].x.deadline = x->deadline;
+    m[i].x.began = x->began;
+    m[i].x.log_at = i ? INT64_MAX : x->log_at;
+    if ((r = begin(g, &m[i]))) *x->err = m[i].err;
+    else begun++;
+  }
+  if (begun) pthread_mutex_lock(&g->p2p_mu);
+  for (int waits_for = 0; waits_for < begun && !r;) {
+    uint32_t seen = atomic_load(&g->mine->bell);
+    progress(g);
+    while (waits_for < begun && m[waits_for].ended && !m[waits_for].err.code) waits_for++;
+    for (int i = 0; i < begun && !r; i++)
+      if (m[i].ended && (r = m[i].err.code)) *x->err = m[i].err;
+    if (waits_for == begun || r) break;
+    pthread_mutex_unlock(&g->p2p_mu);
+    r = doze(&m[waits_for], seen);
+    pthread_mutex_lock(&g->p2p_mu);
+    if (r) *x->err = m[waits_for].err;
+  }
+  for (int i = 0; i < begun; i++) {
+    if (!m[i].ended) wait_for_far(g, &m[i]);
+    forget(g, &m[i]);
+  }
+  if (begun) pthread_mutex_unlock(&g->p2p_mu);
+  free(m);
+  free(c);
+  if (r) rgc_break(g, x->err->code, x->err->rank, x->err->message);
+  return r;
+}
+
 /* ------------------------------------------------------------------------------------------------ on the group's */
 
 static void end_ended(rgc_group *g) {

@@ -1,7 +1,7 @@
 /* Whose turn it is, and calls that were started.
  *
- * A collective that is run while nothing is queued takes the turn itself, on the caller's thread; everything else goes through a queue that one thread of the
- * group's works off.  So calls take effect in the order in which they were made.  The thread begins with the first call that is started. */
+ * A collective that is run while nothing is queued takes the turn itself, on the caller's thread; everything else, and what may wait for other nodes where no
+ * signal can end it, goes through a queue that one thread of the group's works off.  So calls take effect in the order in which they were made.  The thread begins with the first call that is started. */
 #include "core.h"
 #include <errno.h>
 #include <limits.h>
@@ -45,6 +45,7 @@ int rgc_valid(rgc_group *g, const rgc_call *c, rgc_error *err) {
     snprintf(text, sizeof text, "rank %d cannot exchange messages with itself; copy the array instead.", g->rank);
     return bad(g, err, k, text);
   }
+  if (c->kind >= RGC_SEND && c->tag >= RGC_TAG_END) return bad(g, err, k, "tags go from 0 to 4294901759.");
   if (overlong(c->count, size)) return bad(g, err, k, "the count is larger than any memory.");
   bool root = c->root == g->rank;
   bool many_src = c->kind == RGC_REDUCESCATTER || c->kind == RGC_ALLTOALL || (c->kind == RGC_SCATTER && root);
@@ -278,7 +279,7 @@ int rgc_run(rgc_group *g, const rgc_call *c, const rgc_wait *wait, int *source, 
   bool message = c->kind >= RGC_SEND;
   pthread_mutex_lock(&g->mu);
   if (g->closing) r = gone(g, err);
-  else if (!message && (g->busy || g->head)) return queue_and_wait(g, c, wait, err);
+  else if (!message && (g->busy || g->head || g->nodes > 1)) return queue_and_wait(g, c, wait, err);
   if (r) {
     pthread_mutex_unlock(&g->mu);
     return r;
