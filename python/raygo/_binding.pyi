@@ -151,8 +151,8 @@ class Group:
     """One rank of a group. Arrays are addresses (data_ptr()) and counts of elements; dtype and op are the numbers of enum rgc_dtype and enum rgc_op.
 
     store has set(key: str, value: bytes) and get(key: str, timeout: float) -> bytes, which waits and raises TimeoutError.
-    library: path of libraygo_collective.so (beside this file), whose raygo_net_open joins several nodes; None: several nodes are an error. Waits let other threads run and end with
-    KeyboardInterrupt; a collective that ends so breaks the group.
+    library: path of libraygo_collective.so (beside this file), whose raygo_net_open joins several nodes; None: several nodes are an error.
+    Waits let other threads run and end with KeyboardInterrupt; a collective that ends so breaks the group.
     Every operation has a form i… that starts it and returns a Work: its further arguments are keep and done, a function called without arguments on a
     thread of the group's after the call has ended. timeout (seconds) is the group's where it is None.
     A block is (address, count); a list of blocks has one for each rank."""

@@ -73,7 +73,7 @@ def reduced(arrays: list[Any], dtype: str, op: str) -> Any:
     if dtype == "bool":
         f = {"sum": np.logical_or, "max": np.logical_or, "bor": np.logical_or, "bxor": np.logical_xor}.get(op, np.logical_and)
     else:
-        f = {"sum": np.add, "avg": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum, "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}[op]
+        f = {"product": np.multiply, "min": np.minimum, "max": np.maximum, "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}.get(op, np.add)
     with np.errstate(all="ignore"):
         total = wide(arrays[0], dtype)
         for a in arrays[1:]:

@@ -11,9 +11,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from ranks import Ranks, check  # noqa: E402
+from ranks import Ranks, check
 
-import raygo  # noqa: E402
+import raygo
 
 
 @pytest.fixture(scope="session")

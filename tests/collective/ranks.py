@@ -84,7 +84,8 @@ class Ranks:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "task").write_bytes(pickle.dumps((size, sys.modules[function.__module__].__file__, function.__name__, args)))
         with (folder / "output").open("wb") as output:
-            self.process = subprocess.Popen([sys.executable, __file__, str(folder)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **(env or {})})
+            command = [sys.executable, __file__, str(folder)]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **(env or {})})
 
     def pid(self, rank: int) -> int:
         path = self.folder / f"pid.{rank}"
@@ -141,7 +142,7 @@ def _run(folder: Path, rank: int, size: int, function: Callable[..., Any], args:
     part.rename(folder / f"pid.{rank}")
     try:
         result = function(Rank(folder, rank, size), *args)
-        data = pickle.dumps(("ok" if result is None else result))
+        data = pickle.dumps("ok" if result is None else result)
     except BaseException:
         data = pickle.dumps(RankError(traceback.format_exc()))
     part = folder / f"result.{rank}.part"

@@ -105,7 +105,8 @@ def test_frozen_rank_is_named_at_the_timeout(launch: Callable[..., Any]) -> None
         assert code == 2
         assert took > 1
     assert texts[0] == texts[1]
-    assert re.search(rf"gave up allreduce of 10 × float32 \(max\) \(call 2\) after 1\.\d* s: missing are rank 2 \(pid {ranks.pid(2)} on node \S+\), stopped by a signal", texts[0]), texts[0]
+    assert re.search(r"gave up allreduce of 10 × float32 \(max\) \(call 2\) after 1\.\d* s: missing are ", texts[0]), texts[0]
+    assert re.search(rf"rank 2 \(pid {ranks.pid(2)} on node \S+\), stopped by a signal", texts[0]), texts[0]
 
 
 def busy_elsewhere(rank: Rank) -> str:
@@ -330,7 +331,7 @@ def waits_long(rank: Rank) -> None:
 def test_long_wait_is_logged(launch: Callable[..., Any]) -> None:
     ranks = launch(2, waits_long)
     assert ranks.results() == ["ok", "ok"]
-    assert re.search(r"rank 0 of group g has been in barrier \(call 1\) for 10 s; it waits for rank 1 \(pid \d+ on node \S+\), outside of any call after 0", ranks.output())
+    assert re.search(r"rank 0 of group g has been in barrier \(call 1\) for 10 s; it waits for rank 1 \(pid \d+ on node \S+\), outside of any", ranks.output())
 
 
 def resources() -> tuple[int, int, int]:

@@ -16,6 +16,7 @@ import raygo
 from raygo import train
 from raygo.train import Checkpoint, DataParallelTrainer, FailureConfig, Result, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError
 
+
 def save(i, metrics=None):
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "i"), "w") as file:
