@@ -1,4 +1,6 @@
-"""The settings of runs under the name that older scripts use; they live in raygo.train."""
-from raygo.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig
+"""The settings of runs, and resources, under the name that older scripts use."""
+from raygo.air._resources import AcquiredResources, DataBatchType, ResourceRequest
+from raygo.air.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from raygo.train import Result
 
-__all__ = ["CheckpointConfig", "FailureConfig", "Result", "RunConfig", "ScalingConfig"]
+__all__ = ["AcquiredResources", "CheckpointConfig", "DataBatchType", "FailureConfig", "ResourceRequest", "Result", "RunConfig", "ScalingConfig"]

@@ -207,7 +207,8 @@ class Gather:
         for rank, error in self.errors.items():
             if isinstance(error, RayActorError):
                 for message in read_journal(self.journals[rank]):
-                    if not isinstance(message, Ask):
+                    # Of older reports it may have some that are here already.
+                    if not isinstance(message, Ask) and message.index >= self.next_index:
                         self._take(rank, message)
         self._complete()
         whole = [index for index, pending in self.pending.items() if index >= self.next_index and self._is_whole(pending)]

@@ -2,9 +2,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raygo.train._files import resolve
+
+if TYPE_CHECKING:
+    from raygo.train._storage import StorageContext
 
 _UNSET = "DEPRECATED"        # Ray's mark for parameters that it does not take any more
 
@@ -339,3 +342,10 @@ class RunConfig:
         for callback in self.callbacks or []:
             if not isinstance(callback, UserCallback) and not hasattr(callback, "on_trial_result"):
                 raise ValueError(f"RunConfig: callbacks has a {type(callback).__name__}: give instances of raygo.train.UserCallback or raygo.tune.Callback")
+
+    @property
+    def storage_context(self) -> StorageContext:
+        """Where the run is stored, or would be; without a name, in a folder of that of all runs."""
+        from raygo.train._storage import StorageContext
+
+        return StorageContext(self.storage_path, self.name or "", storage_filesystem=self.storage_filesystem, read_only=True)

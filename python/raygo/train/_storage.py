@@ -1,17 +1,18 @@
 """Where a run is stored, laid out as Ray does::
 
     storage_path/name/                              the run (experiment)
-        trainer.pkl  run_state.json                 what restores it
+        trainer.pkl                                 the trainer and
+        checkpoint_manager_snapshot.json            the kept checkpoints: what restores it
         TorchTrainer_<id>_00000_0_<time>/           a trial; Result.path
             result.json  progress.csv               one line for each report
             params.json  params.pkl                 train_loop_config
             checkpoint_000000/ ...                  whole checkpoints only
 
 A checkpoint appears whole or not at all.  On a disk, ranks copy their files to ``.incoming/<report>/<rank>/``, and whoever commits moves
-them into one folder, rank 0 last so that it wins where ranks have files of one name, and renames that.  Object stores cannot rename, so
-there ranks write to ``checkpoint_*`` itself after leaving a mark ``.uploading/<checkpoint>/<rank>.json``, and to commit is to take the
-marks away: a folder with a mark is no checkpoint.  Deleting goes the same way backwards.  The mark lists the files that have arrived, with
-digests, so that an upload that is begun again sends only the rest.
+them into one folder, that of the lowest rank, whose files stay where ranks have some of one name, and renames that.  Object stores cannot
+rename, so there ranks write to ``checkpoint_*`` itself after leaving a mark ``.uploading/<checkpoint>/<rank>.json``, and to commit is to
+take the marks away: a folder with a mark is no checkpoint.  Deleting goes the same way backwards.  The mark lists the files that have
+arrived, with digests, so that an upload that is begun again sends only the rest.
 """
 from __future__ import annotations
 
@@ -236,13 +237,15 @@ class StorageContext:
         return self.checkpoint(name)
 
     def _merge(self, incoming: str, final: str) -> None:
-        merged = final if os.path.isdir(final) else incoming + ".merged"
-        os.makedirs(merged, exist_ok=True)
-        for rank in sorted(os.listdir(incoming), key=int, reverse=True):
-            _move_tree(os.path.join(incoming, rank), merged)
+        """Moves the files of all ranks into one folder; of those with the same name, the lowest rank's stays."""
+        ranks = sorted(os.listdir(incoming), key=int)
+        whole = final if os.path.isdir(final) else os.path.join(incoming, ranks[0])
+        for rank in ranks:
+            if (source := os.path.join(incoming, rank)) != whole:
+                _move_tree(source, whole)
+        if whole != final:
+            os.replace(whole, final)
         shutil.rmtree(incoming)
-        if merged != final:
-            os.replace(merged, final)
 
     def discard(self, report: int | None = None, name: str | None = None) -> None:
         """Removes what ranks brought for a report that came to nothing, or for all of them."""
@@ -326,12 +329,14 @@ def _same_disk(source: str, target: str, files: Files) -> bool:
 
 
 def _move_tree(source: str, target: str) -> None:
+    """What `target` has already stays."""
     for base, folders, names in os.walk(source):
         place = os.path.normpath(os.path.join(target, os.path.relpath(base, source)))
         for folder in folders:
             os.makedirs(os.path.join(place, folder), exist_ok=True)
         for name in names:
-            os.replace(os.path.join(base, name), os.path.join(place, name))
+            if not os.path.lexists(os.path.join(place, name)):
+                os.replace(os.path.join(base, name), os.path.join(place, name))
 
 
 class Mirror:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import raygo
 from raygo.train import _session
-from raygo.train.constants import DEFAULT_PLACEMENT_GROUP_TIMEOUT_S, TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV
+from raygo.train.constants import DEFAULT_PLACEMENT_GROUP_TIMEOUT_S, TRAIN_ENABLE_WORKER_SPREAD_ENV, TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV
 from raygo.train.error import ControllerError
 from raygo.util.placement_group import placement_group, remove_placement_group
 from raygo.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -128,10 +128,12 @@ class WorkerGroup:
         """Reserves what the workers need; for how many, where ScalingConfig allows for fewer than the most."""
         patience = float(os.environ.get(TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV, DEFAULT_PLACEMENT_GROUP_TIMEOUT_S))
         deadline = time.monotonic() + patience
+        spread = scaling.placement_strategy == "PACK" and os.environ.get(TRAIN_ENABLE_WORKER_SPREAD_ENV) == "1"
+        strategy = "SPREAD" if spread else scaling.placement_strategy
         # The most first, for a moment, as workers of the attempt before may still be about to let go.
         size = max(scaling.min_workers, min(scaling.max_workers, how_many_fit(scaling._worker_bundle, raygo.cluster_resources())))
         while (left := deadline - time.monotonic()) > 0:
-            self._group = placement_group([scaling._worker_bundle] * size, strategy=scaling.placement_strategy)
+            self._group = placement_group([scaling._worker_bundle] * size, strategy=strategy)
             try:
                 if self._group.wait(min(left, _ELASTIC_STEP_S) if size > scaling.min_workers else left):
                     return size

@@ -5,7 +5,7 @@ from typing import Any
 
 from raygo.train import _session
 
-__all__ = ["TrainContext", "get_context"]
+__all__ = ["DistributedTrainContext", "LocalTrainContext", "TrainContext", "get_context"]
 
 
 class TrainContext:
@@ -76,7 +76,43 @@ class TrainContext:
         return self._storage("get_storage")
 
 
-_context = TrainContext()
+class DistributedTrainContext(TrainContext):
+    """The context of a worker of a group; every worker has it."""
+
+
+class LocalTrainContext(TrainContext):
+    """A place that is given, for training functions that are tried without a trainer.
+
+    Parameters
+    ----------
+    experiment_name : str
+        The name of the run.
+    world_size, world_rank, local_rank, local_world_size, node_rank : int
+        The place.
+
+    Examples
+    --------
+    >>> LocalTrainContext("trial", world_size=2, world_rank=1).get_world_rank()
+    1
+    """
+
+    def __init__(self, experiment_name: str, world_size: int = 1, world_rank: int = 0, local_rank: int = 0, local_world_size: int = 1,
+                 node_rank: int = 0) -> None:
+        self._name = experiment_name
+        self._given = _session.Place(world_rank, world_size, local_rank, local_world_size, node_rank)
+
+    def _place(self, what: str) -> _session.Place:
+        return self._given
+
+    def _storage(self, what: str) -> Any:
+        raise RuntimeError(f"LocalTrainContext.{what}: without a trainer there is no storage")
+
+    def get_experiment_name(self) -> str | None:
+        """The name of the run."""
+        return self._name
+
+
+_context = DistributedTrainContext()
 
 
 def get_context() -> TrainContext:

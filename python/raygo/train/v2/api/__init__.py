@@ -1,0 +1,1 @@
+"""What `raygo.train` offers, under the paths of Ray's newer trainers."""

@@ -1,0 +1,1 @@
+"""Horovod is not in raygo."""

@@ -1,0 +1,1 @@
+"""What `raygo.train.tensorflow` offers, under the paths of Ray's newer trainers."""
