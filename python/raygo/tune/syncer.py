@@ -1,0 +1,4 @@
+"""How artifacts reach the storage."""
+from raygo.train import SyncConfig
+
+__all__ = ["SyncConfig"]
