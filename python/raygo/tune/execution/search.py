@@ -10,7 +10,7 @@ import raygo
 from raygo.tune.analysis import ExperimentAnalysis
 from raygo.tune.error import TuneError
 from raygo.tune.execution.controller import Options, TuneController
-from raygo.tune.execution.state import load_trials
+from raygo.tune.execution.state import load_trials, session_files
 from raygo.tune.execution.storage import ExperimentStorage
 from raygo.tune.experiment.trial import Trial
 from raygo.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
@@ -45,6 +45,7 @@ def run_search(experiment: Experiment, *, metric: str | None, mode: str | None, 
     """
     if not raygo.is_initialized():
         raygo.init()
+    pickled = _pickled(settings)            # before the search has changed anything in it
     search = _search(search_alg, max_concurrent)
     schedule = _scheduler(scheduler)
     _tell(search, schedule, experiment, metric, mode)
@@ -55,29 +56,34 @@ def run_search(experiment: Experiment, *, metric: str | None, mode: str | None, 
     search.add_configurations([experiment])
     if resume is not None:
         trials = _resumed(experiment, search, options, resume)
-    write_settings(storage, settings)
+    _write(storage, TUNER_FILE, pickled)
     options.reporter = reporter
     if reporter is not None:
         reporter.begin(experiment, search, schedule, metric or search.metric, mode)
     controller = TuneController(experiment, search, schedule, options, trials)
     for trial in trials:
-        if not trial.is_finished():
-            schedule.on_trial_add(controller, trial)
+        schedule.on_trial_add(controller, trial)
+        if trial.status == Trial.TERMINATED:       # what is compared with others' results still counts
+            schedule.on_trial_complete(controller, trial, trial.last_result)
+        elif trial.status == Trial.ERROR:
+            schedule.on_trial_error(controller, trial)
     controller.run()
     return ExperimentAnalysis(storage.path, storage_filesystem=None if storage.is_local else storage.filesystem, trials=controller.trials,
                               default_metric=metric or search.metric, default_mode=mode or getattr(getattr(search, "searcher", schedule), "_mode", None))
 
 
-def write_settings(storage: ExperimentStorage, settings: Any) -> None:
-    """tuner.pkl."""
+def _pickled(settings: Any) -> bytes:
     from raygo import cloudpickle
 
     try:
-        data = cloudpickle.dumps(settings)
+        return bytes(cloudpickle.dumps(settings))
     except Exception as error:
         raise TuneError(f"the search's settings cannot be pickled, which restoring it needs: {error}. "
                         "Look at param_space, search_alg, callbacks and stop.") from error
-    path = os.path.join(storage.local_path, TUNER_FILE)
+
+
+def _write(storage: ExperimentStorage, name: str, data: bytes) -> None:
+    path = os.path.join(storage.local_path, name)
     with open(path + ".tmp", "wb") as file:
         file.write(data)
     os.replace(path + ".tmp", path)
@@ -149,7 +155,9 @@ def trial_settings(experiment: Experiment) -> dict[str, Any]:
 def _resumed(experiment: Experiment, search: SearchAlgorithm, options: Options, resume: ResumeConfig) -> list[Trial]:
     storage = experiment.storage
     storage.fetch()
-    trials = load_trials(storage.local_path, storage, trial_settings(experiment))
+    trials: list[Trial] = []
+    if any(path.endswith(".json") for path in session_files(storage.local_path)):       # else it was killed before there were any
+        trials = load_trials(storage.local_path, storage, trial_settings(experiment))
     if search.has_checkpoint(storage.local_path):
         search.restore_from_dir(storage.local_path)
     # The log knows of more trials than a searcher that is saved now and then.

@@ -60,6 +60,10 @@ class BasicVariantGenerator(SearchAlgorithm):
         return len(self._points) + max(0, experiment.num_samples - len(self._points)) * count_variants(experiment.config)
 
     def add_configurations(self, experiments: Any) -> None:
+        from raygo.tune.search.sample import generator
+
+        if self._random_state is None and self._seed is None:       # remembered from the start, so that a restored search draws the same again
+            self._seed = int(generator(None).randint(2**31 - 1))
         self._experiments.extend(experiments if isinstance(experiments, (list, tuple)) else [experiments])
 
     def next_trial(self) -> Trial | None:
@@ -86,12 +90,7 @@ class BasicVariantGenerator(SearchAlgorithm):
     def _all_variants(self) -> Iterator[tuple[Any, dict[str, Any], dict[Any, Any]]]:
         from raygo.tune.search.sample import generator
 
-        if self._random_state is None or self._seed is not None:
-            if self._seed is None:            # remembered, so that a restored search draws the same again
-                self._seed = int(generator(None).randint(2**31 - 1))
-            random = generator(self._seed)
-        else:
-            random = self._random_state
+        random = generator(self._seed if self._seed is not None else self._random_state)
         for experiment in self._experiments:
             rounds = experiment.num_samples if experiment.num_samples != -1 else sys.maxsize
             for point in self._points:

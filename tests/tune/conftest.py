@@ -1,0 +1,12 @@
+"""One session with four CPUs for all tests of searches."""
+import pytest
+
+import raygo
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session():
+    raygo.shutdown()
+    raygo.init(num_cpus=4, num_gpus=0, log_to_driver=False, object_store_memory=200 * 2**20)
+    yield
+    raygo.shutdown()
