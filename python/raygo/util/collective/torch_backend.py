@@ -396,8 +396,8 @@ class RaygoBackend(C10dBackend):
         self._adopted.add(storage.data_ptr())
 
 
-# The list that torch passes, its name in `allreduce`, and the argument of getrefcount.
-_BUCKET_REFERENCES = 3
+# Of a tensor that comes straight from the reducer, counted in `allreduce` (torch 2.15): those that a program has come with more.
+_BUCKET_REFERENCES = 5
 
 
 def _whole(whole: torch.Tensor, piece: torch.Tensor, size: int, operation: str, of_whole: str, of_piece: str) -> None:

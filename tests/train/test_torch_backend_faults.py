@@ -1,0 +1,314 @@
+"""The backend `raygo` when something goes wrong, and what it does beside the computation."""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+
+import pytest
+from ranks import run, start
+
+import raygo
+from raygo.train import RunConfig, ScalingConfig
+from raygo.train.torch import TorchConfig, TorchTrainer
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.timeout(300)
+
+
+def collect(references):
+    """What each rank returned, or its exception."""
+    out = []
+    for reference in references:
+        try:
+            out.append(raygo.get(reference, timeout=200))
+        except Exception as error:
+            out.append(error)
+    return out
+
+
+def test_a_rank_that_is_killed():
+    def ops(folder):
+        import torch.distributed as dist
+
+        from raygo.util.collective import CollectiveError
+
+        rank, tensor = dist.get_rank(), torch.ones(100_000)
+        with open(os.path.join(folder, str(rank)), "w") as file:
+            file.write(str(os.getpid()))
+        dist.all_reduce(tensor)
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        said = []
+        work = dist.all_reduce(tensor, async_op=True)
+        for call in (work.wait, lambda: dist.all_reduce(tensor), dist.barrier):
+            try:
+                call()
+            except CollectiveError as error:
+                said.append((error.rank, str(error)))
+        return said, work.is_completed(), type(work.exception()).__name__
+
+    with tempfile.TemporaryDirectory() as folder:
+        answers = collect(start(ops, folder, folder=folder, world=3))
+        with open(os.path.join(folder, "1")) as file:
+            pid = file.read()
+    assert isinstance(answers[1], raygo.exceptions.WorkerCrashedError)
+    for said, completed, kind in (answers[0], answers[2]):
+        assert len(said) == 3 and completed and kind == "GroupError"
+        assert all(rank == 1 and "ank 1" in text and pid in text for rank, text in said), said
+
+
+def test_a_rank_that_is_killed_in_the_backward_pass():
+    def ops():
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+
+        rank = dist.get_rank()
+        model = DistributedDataParallel(torch.nn.Linear(300, 300))
+        for step in range(3):
+            if step == 2 and rank == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            model(torch.ones(2, 300)).sum().backward()
+
+    with tempfile.TemporaryDirectory() as folder:
+        died, told = collect(start(ops, folder=folder))
+    assert isinstance(died, raygo.exceptions.WorkerCrashedError)
+    assert isinstance(told, RuntimeError) and "GroupError" in str(told) and "ank 0" in str(told)
+
+
+def test_a_rank_that_stands_still():
+    def ops():
+        import torch.distributed as dist
+
+        tensor = torch.ones(1000)
+        dist.all_reduce(tensor)
+        if dist.get_rank() == 1:
+            pid = os.getpid()
+            if os.fork() == 0:          # wakes it again, when the other has given up
+                time.sleep(6)
+                os.kill(pid, signal.SIGCONT)
+                os._exit(0)
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            dist.all_reduce(tensor)
+        except RuntimeError as error:
+            return str(error)
+
+    with tempfile.TemporaryDirectory() as folder:
+        told, _ = collect(start(ops, folder=folder, timeout=2))
+    assert "rank 1" in told and "2 s" in told
+
+
+def test_calls_that_do_not_fit():
+    def ops():
+        import torch.distributed as dist
+
+        try:
+            if dist.get_rank():
+                dist.all_reduce(torch.ones(10))
+            else:
+                dist.broadcast(torch.ones(10), 0)
+            dist.barrier()      # the root of a small broadcast has nothing to wait for, and is told now
+        except RuntimeError as error:
+            return str(error)
+
+    for told in run(ops):
+        assert "allreduce" in told and "broadcast" in told
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_barrier_that_says_who_is_missing(every):
+    def ops():
+        import datetime
+
+        import torch.distributed as dist
+
+        rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
+        dist.monitored_barrier()
+        said = None
+        if rank not in (1, 3):
+            try:
+                dist.monitored_barrier(timeout=datetime.timedelta(seconds=2), wait_all_ranks=every)
+            except RuntimeError as error:
+                said = str(error)
+            store.set(f"told {rank}", "")
+        else:
+            store.wait(["told 0"], datetime.timedelta(seconds=60))
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)             # the group goes on
+        return said, tensor.item()
+
+    answers = run(ops, world=4)
+    assert [total for _, total in answers] == [4] * 4
+    first = answers[0][0]
+    assert ("ranks 1, 3" if every else "rank 1") in first and "2 s" in first
+    assert answers[1][0] is None and answers[3][0] is None
+    if every:
+        assert answers[2][0] == first
+
+
+def test_tensors_that_it_cannot_take():
+    def ops():
+        import torch.distributed as dist
+
+        said = []
+        for call in (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)),
+                     lambda: dist.all_reduce(torch.ones(2).to_sparse()),
+                     lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(2)),
+                     lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3))):
+            try:
+                said.append(call())
+            except Exception as error:
+                said.append(f"{type(error).__name__}: {error}")
+        moved = (torch.ones(2) * (dist.get_rank() + 1)).to(torch.float8_e5m2)
+        dist.broadcast(moved, 1)            # moved it can be
+        return said, moved.float().tolist()
+
+    for said, moved in run(ops):
+        assert moved == [2, 2]
+        for text, wanted in zip(said, ("float8_e5m2", "sparse", "2 times as many", "cannot be parted evenly"), strict=True):
+            assert wanted in text, said
+
+
+def test_gradients_are_exchanged_during_the_backward_pass():
+    """The first layer's backward waits until the last layer's gradients have been reduced, which comes about only if that goes on beside it."""
+    def ops():
+        import torch.distributed as dist
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+        from torch.nn.parallel import DistributedDataParallel
+
+        reduced, events = threading.Event(), []
+
+        class Wait(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, grad):
+                events.append("first layer begins")
+                # Torch parts the gradients into these buckets when it has seen one pass.
+                assert not events[0] or reduced.wait(60), "nothing was reduced while the backward pass was under way"
+                events.append("first layer ends")
+                return grad
+
+        def hook(state, bucket):
+            last = bucket.index() == 0
+            if last:
+                events.append("last layer's gradients are there")
+
+            def done(future):
+                if last:
+                    events.append("last layer's gradients are reduced")
+                    reduced.set()
+                return future.value()
+
+            return allreduce_hook(state, bucket).then(done)
+
+        first, last = torch.nn.Linear(600, 600), torch.nn.Linear(600, 600)
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = first, last
+
+            def forward(self, x):
+                return self.last(Wait.apply(self.first(x)))
+
+        model = DistributedDataParallel(Model(), bucket_cap_mb=0.9)
+        model.register_comm_hook(None, hook)
+        for step in range(2):
+            events[:] = [step]
+            reduced.clear()
+            model(torch.ones(3, 600)).sum().backward()
+        dist.barrier()
+        return events
+
+    for events in run(ops):
+        assert events.index("last layer's gradients are there") < events.index("last layer's gradients are reduced") < events.index("first layer ends")
+
+
+def test_buckets_lie_in_the_groups_memory():
+    def ops():
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+
+        from raygo.util.collective.torch_backend import empty
+
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        seen = []
+        model = DistributedDataParallel(torch.nn.Linear(400, 400), gradient_as_bucket_view=True)
+        for step in range(3):
+            model.zero_grad(set_to_none=False)
+            (model(torch.ones(1, 400)).sum() * (dist.get_rank() + step)).backward()
+            seen.append((model.module.weight.grad.untyped_storage().data_ptr() in backend._adopted, model.module.weight.grad[3, 3].item()))
+        # One that the program holds is left where it is.
+        gradient = torch.ones(200_000)
+        before = gradient.data_ptr()
+        dist.all_reduce(gradient)
+        ours = empty(3, 5, dtype=torch.float64).fill_(dist.get_rank() + 1)
+        dist.all_reduce(ours)
+        return seen, gradient.data_ptr() == before, ours.tolist()
+
+    for seen, stayed, ours in run(ops):
+        assert [value for _, value in seen] == [0.5, 1.5, 2.5] and seen[-1][0]
+        assert stayed and ours == [[3.0] * 5] * 3
+
+
+def test_training_names_the_cause(tmp_path):
+    def loop():
+        import torch.distributed as dist
+
+        model = raygo.train.torch.prepare_model(torch.nn.Linear(10, 10))
+        for step in range(5):
+            if step == 2 and dist.get_rank() == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            model(torch.ones(1, 10)).sum().backward()
+
+    trainer = TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2), run_config=RunConfig(storage_path=str(tmp_path)))
+    with pytest.raises(raygo.train.TrainingFailedError, match="rank 0") as caught:
+        trainer.fit()
+    assert "GroupError" not in str(caught.value).partition("Ranks that failed after")[0]
+
+
+@pytest.mark.parametrize("backend", [None, "raygo", "gloo"])
+def test_the_backend_of_a_trainer(tmp_path, backend):
+    def loop():
+        import torch.distributed as dist
+
+        raygo.train.report({"backend": dist.get_backend(), "limit": dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout.total_seconds()})
+
+    result = TorchTrainer(loop, torch_config=TorchConfig(backend=backend, timeout_s=77), scaling_config=ScalingConfig(num_workers=2),
+                          run_config=RunConfig(storage_path=str(tmp_path))).fit()
+    assert result.metrics["backend"] == (backend or "raygo") and result.metrics["limit"] == 77
+
+
+def test_torchrun(tmp_path):
+    """Torch finds the backend by the entry point that raygo is installed with; here the entry point alone is installed."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent("""
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("raygo")
+        tensor = torch.full((1000,), dist.get_rank() + 1.0)
+        dist.all_reduce(tensor)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+        model(torch.ones(1, 2)).sum().backward()
+        dist.barrier()
+        if dist.get_rank() == 0:
+            print(dist.get_backend(), tensor.sum().item(), flush=True)
+        dist.destroy_process_group()
+    """))
+    meta = tmp_path / "path" / "raygo_entry-1.dist-info"
+    meta.mkdir(parents=True)
+    (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: raygo-entry\nVersion: 1\n")
+    (meta / "entry_points.txt").write_text("[torch.distributed.backends]\nraygo = raygo.util.collective.torch_backend:register_backend\n")
+    path = os.pathsep.join([os.path.dirname(os.path.dirname(raygo.__file__)), str(tmp_path / "path")])
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "--standalone", str(script)],
+                          env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    assert "raygo 3000.0" in done.stdout
