@@ -4,9 +4,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from raygo.train._show import RunView, place_for
+
 if TYPE_CHECKING:
     from raygo.train._checkpoint import Checkpoint
     from raygo.train._gather import Gather
+    from raygo.train._messages import Report
     from raygo.train._run import Run
     from raygo.train._worker_group import WorkerGroup
 
@@ -77,9 +80,12 @@ class RunCallbacks:
                 of_tune.append(kind())
         self._trial: Any = TrialView(run)
         self._tune = CallbackList(of_tune)
+        self._view = RunView(run)
+        self._place: Any = None
         self._about: dict[str, Any] = {"iteration": 0, "trials": [self._trial], "trial": self._trial}
 
     def __enter__(self) -> RunCallbacks:
+        self._place = None if self._run.in_trial else place_for(self._view, self._run.run_config.verbose)
         self._tune.setup(stop=None, num_samples=1, total_num_samples=1)
         self._tune.on_trial_start(**self._about)
         return self
@@ -91,9 +97,15 @@ class RunCallbacks:
         else:
             self._tune.on_trial_error(**self._about)
         self._tune.on_experiment_end(trials=[self._trial])
+        self._view.state = "finished" if error is None else "failed" if isinstance(error, Exception) else "interrupted"
+        if self._place is not None:
+            self._place.ended()
 
     def started(self, group: WorkerGroup, gather: Gather) -> None:
         """An attempt begins."""
+        self._view.started(group, gather)
+        if self._place is not None:
+            self._place.started()
 
     def write(self, metrics: dict[str, Any]) -> None:
         """A report is complete; loggers write it before its checkpoint is noted."""
@@ -101,17 +113,26 @@ class RunCallbacks:
         self._trial.last_result = metrics
         self._tune.on_trial_result(**self._about, result=metrics)
 
-    def reported(self, by_rank: list[dict[str, Any]], metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
+    def reported(self, said: dict[int, Report], metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
         """A report is complete and its checkpoint noted."""
+        view = self._view
+        view.metrics, view.reports = metrics, metrics["training_iteration"]
+        view.profiles = {rank: report.profile for rank, report in said.items()}
+        if checkpoint is not None:
+            view.checkpoint = checkpoint.path.rpartition("/")[2]
+        if self._place is not None:
+            self._place.reported()
         if checkpoint is not None:
             self._trial.checkpoint = checkpoint
             self._tune.on_trial_save(**self._about)
             self._tune.on_checkpoint(**self._about, checkpoint=checkpoint)
         for callback in self._users:
-            callback.after_report(self._run, by_rank, checkpoint)
+            callback.after_report(self._run, [said[rank].metrics for rank in sorted(said)], checkpoint)
 
     def failed(self, errors: dict[int, Exception]) -> None:
         """An attempt has failed."""
+        self._view.failures += 1
+        self._view.state = "failed"
         for callback in self._users:
             callback.after_exception(self._run, errors)
 

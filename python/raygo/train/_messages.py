@@ -43,6 +43,7 @@ class Report:
     brings: bool = False                        # a Brought follows
     name: str | None = None                     # of the checkpoint's folder, where the loop says so
     validation: Any = False
+    profile: tuple[float, float, float] = (0.0, 0.0, 0.0)       # since the report before: seconds, of them in data, in communication
 
 
 @dataclass

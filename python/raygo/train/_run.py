@@ -39,6 +39,7 @@ from raygo.train.constants import (
     CHECKPOINT_DIR_NAME,
     DEFAULT_REPORT_PATIENCE_S,
     EXPR_PROGRESS_FILE,
+    PROFILE_ENV,
     REPORT_PATIENCE_S_ENV,
     RESULT_FILE_JSON,
     TIME_TOTAL_S,
@@ -86,6 +87,7 @@ class Run:
         self.validations = Validations(validation_config)
         self.failure_config = run_config.failure_config or FailureConfig()
         self.patience = float(os.environ.get(REPORT_PATIENCE_S_ENV, DEFAULT_REPORT_PATIENCE_S))
+        self.profiled = os.environ.get(PROFILE_ENV) == "1"
         self.placement = placement
         self.on_report = on_report
         if placement is None:
@@ -259,18 +261,23 @@ class Run:
     def record(self, index: int, said: dict[int, Report], brought: dict[int, Brought]) -> None:
         """Report `index` is complete."""
         checkpoint = self._store(index, said, brought)
-        metrics = self._keep(dict(said[min(said)].metrics), checkpoint)
+        first = said[min(said)]
+        metrics = dict(first.metrics)
+        if self.profiled:
+            wall, data, communication = first.profile
+            metrics.update(time_data_s=data, time_communication_s=communication, time_compute_s=max(0.0, wall - data - communication))
+        self._keep(metrics, checkpoint)
         if checkpoint is not None:
             how = next((report.validation for _, report in sorted(said.items()) if report.validation), False)
             if how:
                 self.validations.start(self.reported[-1], how)
-        self.callbacks.reported([said[rank].metrics for rank in sorted(said)], metrics, checkpoint)
+        self.callbacks.reported(said, metrics, checkpoint)
         if self.on_report is not None:
             self.on_report(metrics, checkpoint)
         if self.callbacks.should_stop(metrics):
             self.stopped = True
 
-    def _keep(self, metrics: dict[str, Any], checkpoint: Checkpoint | None) -> dict[str, Any]:
+    def _keep(self, metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
         now = time.time()
         for key, value in {
             "timestamp": int(now), "training_iteration": len(self.history) + 1, "trial_id": self.storage.trial_id,
@@ -288,7 +295,6 @@ class Run:
             self.reported.append(ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus.COMMITTED))
             self.checkpoints.add(checkpoint, metrics)
         self.mirror.touch()
-        return metrics
 
     def _store(self, index: int, said: dict[int, Report], brought: dict[int, Brought]) -> Checkpoint | None:
         uploaded = {rank: each.files for rank, each in brought.items() if each.files is not None}

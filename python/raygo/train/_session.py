@@ -10,11 +10,13 @@ import itertools
 import logging
 import shutil
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from raygo import _step_profile
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._messages import Ask, Brought, Mailbox, Place, Report
 from raygo.train._reported import CheckpointConsistencyMode, ReportedCheckpoint
@@ -72,6 +74,7 @@ class Session:
         self.mailbox = Mailbox(journal)
         self._pool: ThreadPoolExecutor | None = None
         self._uploads: list[Future[None]] = []
+        self._reported = time.perf_counter()
         self._questions = itertools.count()
         self._collectives = itertools.count()
         self._answers: dict[int, Any] = {}
@@ -83,7 +86,9 @@ class Session:
         self._settle(_UPLOADS_AT_ONCE - 1 if mode is CheckpointUploadMode.ASYNC else None)
         index = self.reports
         self.reports += 1
-        self.mailbox.put(Report(index, metrics, checkpoint is not None, name, validation))
+        now = time.perf_counter()
+        self.mailbox.put(Report(index, metrics, checkpoint is not None, name, validation, (now - self._reported, *_step_profile.current.take())))
+        self._reported = now
         if checkpoint is None:
             return
         if mode is CheckpointUploadMode.NO_UPLOAD:

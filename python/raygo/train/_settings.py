@@ -311,6 +311,10 @@ class RunConfig:
         Called in the driver after each report and after failures.
     worker_runtime_env : dict, optional
         Runtime environment of the workers.
+    stop : dict or callable, optional
+        When it is enough: ``{"epoch": 10}``, or a function of the trial's id and a report.
+    verbose : int
+        0: nothing is shown; 1: a table, or where it cannot be drawn a line now and then; 2: a line for each report.
     """
 
     name: str | None = None

@@ -40,8 +40,10 @@ TRAINER_PICKLE_FILE = "trainer.pkl"
 # How long a report waits for ranks that have not made it, before it is taken without them.
 REPORT_PATIENCE_S_ENV = "RAYGO_TRAIN_REPORT_PATIENCE_S"
 DEFAULT_REPORT_PATIENCE_S = 30.0
+# 1: each report says how much time went into data, computing and communication.
+PROFILE_ENV = "RAYGO_TRAIN_PROFILE"
 # How long a worker group waits for resources that others hold.
 DEFAULT_PLACEMENT_GROUP_TIMEOUT_S = 100.0
 
 TRAIN_ENV_VARS = {TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV, TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S, REPORT_PATIENCE_S_ENV,
-                  TRAIN_ENABLE_WORKER_SPREAD_ENV}
+                  TRAIN_ENABLE_WORKER_SPREAD_ENV, PROFILE_ENV}

@@ -1,12 +1,14 @@
 """What a training function does to its model and data, once, before its loop."""
 from __future__ import annotations
 
+import functools
 import os
 import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import raygo
+from raygo import _step_profile
 from raygo.train.context import get_context
 from raygo.train.torch import _amp
 
@@ -117,8 +119,28 @@ def prepare_data_loader(data_loader: DataLoader[Any], add_dist_sampler: bool = T
     if move_to_device:
         device = get_device()
         if device.type != "cpu":
-            return _DeviceLoader(data_loader, device, auto_transfer)  # type: ignore[return-value]
-    return data_loader
+            return _DeviceLoader(_timed(data_loader), device, auto_transfer)  # type: ignore[return-value]
+    return _timed(data_loader)
+
+
+def _timed(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """The loader itself, which from now on counts how long it is waited for; one of a class of the user's own stays as it is."""
+    from torch.utils.data import DataLoader
+
+    if type(loader) is DataLoader:
+        loader.__class__ = _timed_class()
+    return loader
+
+
+@functools.cache
+def _timed_class() -> Any:
+    from torch.utils.data import DataLoader
+
+    class TimedDataLoader(DataLoader[Any]):
+        def __iter__(self) -> Any:
+            return _step_profile.TimedIterator(super().__iter__())
+
+    return TimedDataLoader
 
 
 def _with_shard(loader: DataLoader[Any]) -> DataLoader[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work
 
-from raygo import _binding
+from raygo import _binding, _step_profile
 
 
 class Started(Work):
@@ -33,6 +33,7 @@ class Started(Work):
         self._settled: torch.futures.Future[Any] | None = None
         self._future: torch.futures.Future[Any] | None = None
         self.source = -1
+        _step_profile.current.begin()
 
     def one_more(self) -> None:
         """Another call is about to be started."""
@@ -49,6 +50,7 @@ class Started(Work):
             self._left -= 1
             if self._left:
                 return
+        _step_profile.current.end()
         try:
             for function in self.finish:
                 function()
