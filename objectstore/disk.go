@@ -25,7 +25,8 @@ var errStopped = errors.New("stopped")
 type disk struct {
 	limit    int64
 	stopping func() bool
-	note     func(fd int, open bool) // told of every descriptor
+	pause    func(after time.Duration) // lets others work after so much work; nil: it never does
+	note     func(fd int, open bool)   // told of every descriptor
 
 	mu        sync.Mutex
 	dirs      []*spillDir
@@ -33,6 +34,7 @@ type disk struct {
 	segs      map[*segment]struct{}
 	written   int64 // bytes
 	writeTime time.Duration
+	paused    time.Duration // the writing goroutine's; not in writeTime
 	read      int64
 	readTime  time.Duration
 }

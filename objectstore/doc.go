@@ -21,6 +21,7 @@
 //
 // Layout of the code: arena.go decides on space and knows no memory; chunk.go lends pieces of it to processes that cut their objects from
 // them; memory.go owns the memory file; disk.go owns the spill directories, segment.go the files in them and compact.go their dead bytes;
+// pace.go keeps writing to disk from taking the processors of those who write objects; lease.go lets an object's maker pin it by itself;
 // runner.go is a goroutine. store.go, pins.go, room.go (who gets space), spill.go (what leaves and comes back) and files.go (what is
 // mapped from disk) tie them together.
 package objectstore

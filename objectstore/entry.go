@@ -45,6 +45,7 @@ func (e *Entry) Seal() {
 	if e.file != nil {
 		return
 	}
+	e.s.pace.end(e.size)
 	e.s.rest(e)
 	e.s.keepAhead(e.span.size)
 	e.s.pump()

@@ -53,6 +53,7 @@ func (s *Store) enqueue(r *request) {
 		i--
 	}
 	s.queue = slices.Insert(s.queue, i, r)
+	s.setPace()
 	s.pump()
 	s.setTimer()
 }

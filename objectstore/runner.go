@@ -1,6 +1,9 @@
 package objectstore
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Urgencies of a runner's jobs. A job is begun when no more urgent one waits.
 const (
@@ -21,10 +24,11 @@ type runner struct {
 	working bool // a job runs; never true while its outcome is posted
 	started bool
 	closed  bool
+	quit    chan struct{} // closed with it
 }
 
 func newRunner(env Env) *runner {
-	r := &runner{env: env}
+	r := &runner{env: env, quit: make(chan struct{})}
 	r.changed.L = &r.mu
 	return r
 }
@@ -89,6 +93,19 @@ func (r *runner) take() func() func() {
 	return nil
 }
 
+// sleep is for a job that has a moment's time.
+func (r *runner) sleep(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-r.quit:
+	}
+}
+
 // stopping tells a long job to give up.
 func (r *runner) stopping() bool {
 	r.mu.Lock()
@@ -100,6 +117,9 @@ func (r *runner) stopping() bool {
 func (r *runner) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.closed {
+		close(r.quit)
+	}
 	r.closed = true
 	clear(r.jobs[:])
 	r.changed.Broadcast()

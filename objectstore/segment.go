@@ -113,7 +113,7 @@ func (d *disk) unuse(seg *segment) {
 
 // write appends objects, and gives each its record. Where not all of them find room, some records are nil and the error says why.
 func (d *disk) write(items [][]byte) ([]*record, error) {
-	start := time.Now()
+	start, paused := time.Now(), d.paused
 	recs, err := d.writeBatch(items)
 	if err != nil && len(items) > 1 && !errors.Is(err, errStopped) {
 		half := len(items) / 2
@@ -132,7 +132,7 @@ func (d *disk) write(items [][]byte) ([]*record, error) {
 	for _, data := range items {
 		d.written += int64(len(data))
 	}
-	d.writeTime += time.Since(start)
+	d.writeTime += time.Since(start) - (d.paused - paused)
 	d.mu.Unlock()
 	return recs, nil
 }
@@ -182,7 +182,7 @@ func (d *disk) appendTo(dir *spillDir, items [][]byte, offs []int64, total, byte
 		}
 	}
 	base := seg.end
-	sums, err := seg.append(base, items, offs, total, d.stopping)
+	sums, err := seg.append(base, items, offs, total, d)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err != nil {
@@ -209,11 +209,16 @@ func (d *disk) appendTo(dir *spillDir, items [][]byte, offs []int64, total, byte
 	return recs, nil
 }
 
-func (seg *segment) append(base int64, items [][]byte, offs []int64, total int64, stopping func() bool) ([]uint32, error) {
-	if err := reserve(seg.fd, base, total); err != nil && !canNot(err) {
-		return nil, err
+func (seg *segment) append(base int64, items [][]byte, offs []int64, total int64, d *disk) ([]uint32, error) {
+	for at := int64(0); at < total; at += ioChunk { // in steps, because on a file system in memory this is half of the work
+		if err := d.paced(func() error { return reserve(seg.fd, base+at, min(ioChunk, total-at)) }); err != nil {
+			if canNot(err) {
+				break
+			}
+			return nil, err
+		}
 	}
-	w := sink{seg: seg, start: base, at: base, stopping: stopping}
+	w := sink{seg: seg, start: base, at: base, d: d}
 	defer w.close()
 	sums := make([]uint32, len(items))
 	for i, data := range items {
@@ -222,8 +227,10 @@ func (seg *segment) append(base int64, items [][]byte, offs []int64, total int64
 		}
 		for len(data) > 0 {
 			k := min(len(data), ioChunk)
-			sums[i] = crc32.Update(sums[i], castagnoli, data[:k])
-			if err := w.add(data[:k]); err != nil {
+			if err := d.paced(func() error {
+				sums[i] = crc32.Update(sums[i], castagnoli, data[:k])
+				return w.add(data[:k])
+			}); err != nil {
 				return nil, err
 			}
 			data = data[k:]
@@ -235,19 +242,33 @@ func (seg *segment) append(base int64, items [][]byte, offs []int64, total int64
 	return sums, w.flush()
 }
 
+// paced does a piece of work and then lets others work.
+func (d *disk) paced(f func() error) error {
+	if d.pause == nil {
+		return f()
+	}
+	took, err := worked(f)
+	if err == nil && took > time.Millisecond {
+		start := time.Now()
+		d.pause(took)
+		d.paused += time.Since(start)
+	}
+	return err
+}
+
 // sink writes what it is given one after the other. Whole blocks of memory are written from where they are, everything else by way of a
 // buffer, because a file that is written past the page cache takes only blocks.
 type sink struct {
-	seg      *segment
-	start    int64 // where the batch began
-	at       int64 // where vec goes
-	vec      [][]byte
-	n        int64 // bytes in vec
-	bounce   []byte
-	from     int // the last of vec is bounce[from:used], when tail is set
-	used     int
-	tail     bool
-	stopping func() bool
+	seg    *segment
+	start  int64 // where the batch began
+	at     int64 // where vec goes
+	vec    [][]byte
+	n      int64 // bytes in vec
+	bounce []byte
+	from   int // the last of vec is bounce[from:used], when tail is set
+	used   int
+	tail   bool
+	d      *disk
 }
 
 func aligned(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%block == 0 }
@@ -304,7 +325,7 @@ func (w *sink) pad(to int64) error {
 func (w *sink) flush() error {
 	from := w.at
 	for w.n > 0 {
-		if w.stopping() {
+		if w.d.stopping() {
 			return errStopped
 		}
 		k, err := unix.Pwritev(w.seg.best(), w.vec, w.at)

@@ -8,6 +8,7 @@ import (
 // spillAhead copies idle objects to disk before their space is asked for, once what could not be had at once passes a share of the arena.
 func (s *Store) spillAhead() {
 	const atOnce = 64 << 20
+	s.setPace()
 	for {
 		over := s.used() - s.cleaned - s.spilling - s.spillAt
 		if over <= 0 || s.idle.first == nil || s.spilling >= atOnce || s.closed || !s.canSpill() {

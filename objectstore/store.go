@@ -97,6 +97,7 @@ type Store struct {
 	chunkUnused int64 // bytes of chunks that no object has
 	recalled    bool  // these were asked for
 	leases      leases
+	pace        pacer
 	trims       uint32
 	highWater   int64
 	closed      bool
@@ -170,6 +171,7 @@ func Open(opts Options) (*Store, error) {
 	s := &Store{opts: opts, env: opts.Env, mem: mem, arena: newArena(opts.Capacity), out: newRunner(opts.Env), in: newRunner(opts.Env), pages: newRunner(opts.Env),
 		files: map[*Entry]struct{}{}, checks: map[*Entry]struct{}{}, compacting: map[*segment]bool{}, spillAt: int64(opts.SpillAt * float64(opts.Capacity))}
 	s.disk = newDisk(opts.SpillDirs, s.out.stopping, opts.RegisterFD)
+	s.disk.pause = func(after time.Duration) { s.out.sleep(s.pace.pause(after)) }
 	return s, nil
 }
 
@@ -250,6 +252,7 @@ func (s *Store) newEntry(sp span, size int64, label string) *Entry {
 	s.objects++
 	s.asked += size
 	s.held.pushBack(e)
+	s.pace.begin(size)
 	s.highWater = max(s.highWater, s.used())
 	return e
 }
@@ -269,6 +272,7 @@ func (s *Store) Delete(e *Entry) {
 			s.removeFile(e)
 		}
 	case e.state == creating:
+		s.pace.end(e.size)
 		s.release(e)
 	case e.state == resident:
 		if e.pins == 0 && !e.spilling {
