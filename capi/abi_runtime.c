@@ -318,6 +318,7 @@ raygo_status raygo_connect(raygo_view address, const raygo_options *options, ray
 static raygo_status end(struct rga_rt *rt, int64_t timeout_ns, raygo_error *err) {
   char *message = NULL;
   raygo_status r = RAYGO_OK;
+  rg_give_back(rt->c);
   if (!rt->engine) rg_send(rt->c, RG_GOODBYE, 0, 0, NULL, 0, NULL, 0);
   else if ((r = raygo_engine_stop(rt->engine, timeout_ns, &message))) rga_said(err, r, "The engine did not stop as it should", message, message
                                                                                ? strlen(message) : 0);

@@ -235,12 +235,16 @@ raygo_status raygo_task_reply(raygo_task task, const raygo_result *values, size_
   size_t i = 0;
   if (!o || !heap) r = rga_code(err, RAYGO_ENOMEM, "The task was not answered");
   for (; i < n && !r; i++) r = value_out(t, (uint32_t)i + 1, &values[i], &w, &o[i], &heap[i], err);
+  size_t stored = r && i ? i - 1 : i;
+  bool unsent = r;
   if (!r) {
-    rga_drop(e);
     int k = rg_result(t->rt->c, t->t->id, t->t->x.attempt, RG_R_OK, (uint64_t)(rga_now() - t->began), o, (uint32_t)n, 0);
     if (k) r = rga_code(err, k, "The task's values did not reach the engine");
-  } else {
-    for (size_t j = 0; o && j + 1 < i; j++)
+    unsent = k == RAYGO_EINVAL || k == RAYGO_ENOMEM;   /* too much for a frame, or for the memory; else the engine is gone, and with it all */
+    if (!unsent) rga_drop(e);
+  }
+  if (unsent) {
+    for (size_t j = 0; o && j < stored; j++)
       if (o[j].kind == RG_V_ARENA) rg_abort(t->rt->c, (struct rg_oid){t->t->id, (uint32_t)j + 1, 0});
     atomic_store(&t->answering, 0);
   }

@@ -287,7 +287,7 @@ void *rg_monitor_main(void *arg) {
 
     int timeout = 1;
     if (quiet >= 20) {
-      rg_chunk_idle(c);
+      rg_give_back(c);
       /* Park, then look again: what came before the store is seen here, what comes after it kicks.  Busy with the role not ours and unread means
        * a task began just now, which needs one more tick to count as long. */
       atomic_store_explicit(&c->mon_state, MON_PARKED, memory_order_seq_cst);

@@ -112,6 +112,7 @@ const uint8_t *rg_client_welcome(rg_client *c, size_t *len);               /* th
 const char *rg_client_refusal(rg_client *c);                               /* the engine's words after EVERSION; NULL else */
 void rg_client_set_prefix(rg_client *c, uint32_t prefix);                  /* the caller reads it from WELCOME or `prefix.next` */
 void rg_client_close(rg_client *c);     /* ends the monitor, wakes every waiter with ESHUTDOWN, closes the socket; the memory stays until refs are gone */
+void rg_give_back(rg_client *c);        /* before it is closed: what was lent and is not being written to, which the engine else keeps until the process is dead */
 int rg_client_fd(rg_client *c);         /* the socket, for an event loop; -1 when embedded */
 int rg_client_alive(rg_client *c);
 void rg_fork_child(void);               /* pthread_atfork handler: from now on every call returns EFORKED, every registered descriptor is closed */

@@ -182,7 +182,7 @@ void rg_chunk_recalled(rg_client *c) {
   if (n) rg_defer(c, RG_CHUNK_BACK, 0, 0, r, n * sizeof *r);
 }
 
-void rg_chunk_idle(rg_client *c) {
+void rg_give_back(rg_client *c) {
   struct rg_range r[2];
   size_t n = atomic_load(&c->has_chunk) ? take_unused(c, r) : 0;
   if (n) rg_send(c, RG_CHUNK_BACK, 0, 0, r, n * sizeof *r, NULL, 0);

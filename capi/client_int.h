@@ -178,7 +178,6 @@ uint64_t rg_chunk_sealed(rg_client *c, struct rg_oid oid, uint64_t len);   /* wh
 bool rg_chunk_abort(rg_client *c, struct rg_oid oid);
 void rg_chunk_came(rg_client *c, const struct rg_chunk *k);                /* mu */
 void rg_chunk_recalled(rg_client *c);                                      /* mu */
-void rg_chunk_idle(rg_client *c);
 void rg_chunk_free(rg_client *c);
 void rg_generation(rg_client *c, uint32_t generation);
 

@@ -2,6 +2,7 @@
 #include "client_int.h"
 #include <linux/futex.h>
 #include <poll.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -145,6 +146,27 @@ static void on_reply(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
   fulfilled(r);
 }
 
+/* mu.  A task whose argument this process cannot map is answered here: another process may have more room, and this one goes on with other tasks. */
+static void refuse(rg_client *c, const rg_task *t, const struct rg_arg *a, int why) {
+  char text[400];
+  int n = snprintf(text, sizeof text, "An argument of %llu bytes lies in a file on disk, because the object store has no room for it, and the process that was to use it (pid %d) cannot map it: %s. "
+                   "Raise the limits on its open files (ulimit -n), address space (ulimit -v) and mappings (vm.max_map_count), or make the argument smaller.",
+                   (unsigned long long)a->len, (int)getpid(), strerror(why));
+  /* {"code": ENOMEM, "message": text}; text is shorter than 64 KiB */
+  uint8_t map[sizeof text + 24] = "\x82\xa4" "code" "\xcc" "\0" "\xa7" "message" "\xda";
+  size_t at = 17;
+  map[7] = E_NOMEM;
+  map[at++] = (uint8_t)(n >> 8);
+  map[at++] = (uint8_t)n;
+  memcpy(map + at, text, (size_t)n);
+  at += (size_t)n;
+  struct { struct rg_result r; struct rg_value v; uint8_t data[sizeof map]; } x = {0};
+  x.r = (struct rg_result){RG_R_ERROR, 1, 0, t->x.attempt, 0};
+  x.v = (struct rg_value){1, RG_V_SYSERR, 1, at, UINT64_MAX, 0, 0};
+  memcpy(x.data, map, at);
+  rg_defer(c, RG_RESULT, 0, t->id, &x, sizeof x.r + sizeof x.v + RG_PAD8(at));
+}
+
 static int on_exec(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
   rg_task *t = malloc(sizeof *t + h->len);
   if (!t || h->len < sizeof t->x) {
@@ -157,6 +179,8 @@ static int on_exec(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
   t->id = h->id;
   t->flags = h->flags;
   size_t at = sizeof t->x, n = h->len;
+  const struct rg_arg *unmapped = NULL;
+  int why = 0;
   if (t->x.ntop > n / (sizeof(struct rg_oid) + sizeof(struct rg_value)) || (t->x.ntop && !(t->top = calloc(t->x.ntop, sizeof *t->top)))) goto bad;
   for (uint32_t i = 0; i < t->x.ntop; i++) {
     struct rg_arg *a = &t->top[i];
@@ -171,7 +195,13 @@ static int on_exec(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
     a->is_error = v.is_error;
     a->len = v.len;
     if (v.kind == RG_V_ARENA) {
-      if (!(a->pin = rg_pin_new(c, a->oid, &v))) goto bad;
+      if (!(a->pin = rg_pin_new(c, a->oid, &v))) {
+        if (!v.file) goto bad;
+        why = errno;
+        unmapped = a;
+        rg_defer(c, RG_UNPIN, 0, 0, &a->oid, sizeof a->oid);   /* the engine counts one all the same */
+        continue;
+      }
       a->data = a->pin->data;
     }
   }
@@ -180,6 +210,11 @@ static int on_exec(rg_client *c, const struct rg_hdr *h, const uint8_t *p) {
   at += RG_PAD8(t->x.args_len);
   if (t->x.context_len > n - at) goto bad;
   t->context = t->frame + at;
+  if (unmapped) {
+    refuse(c, t, unmapped, why);
+    rg_task_drop(c, t);
+    return 0;
+  }
   if (c->task_tail) c->task_tail->next = t;
   else c->task_head = t;
   c->task_tail = t;

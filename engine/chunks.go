@@ -81,7 +81,7 @@ func (n *Node) recallChunks() {
 }
 
 // dropWritable gives the space back that a process was writing to. A connection may end before its process does, whose threads would then write into
-// what others are given, so a worker's is kept until that is dead.
+// what others are given, so the space is kept until that is dead.
 func (n *Node) dropWritable(p *peer) {
 	if len(p.created)+len(p.chunks) == 0 {
 		return
@@ -96,9 +96,14 @@ func (n *Node) dropWritable(p *peer) {
 			c.Drop()
 		}
 	}
-	if w := p.worker; w != nil && w.env != nil && !w.exited {
+	switch w := p.worker; {
+	case w != nil && w.env != nil && !w.exited:
 		w.dropWritable = drop
-	} else {
+	case p.self != nil:
+		self := p.self
+		p.self = nil
+		n.whenEnded(self, drop)
+	default: // the engine's own process, which ends with it
 		drop()
 	}
 }

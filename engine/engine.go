@@ -95,7 +95,7 @@ type Node struct {
 	endedJobs     kept[uint32]
 	timers        map[*time.Timer]struct{} // of after
 	counts        taskCounts
-	warned        map[string]bool
+	warned        warnings
 	full          fullness
 	infeasible    bool // a timer for infeasible demands is set
 
@@ -127,7 +127,7 @@ func Start(opts Options) (*Node, error) {
 		units: map[uint64]*unit{}, peers: map[uint32]*peer{}, jobs: map[uint32]*job{}, envs: map[envKey]*env{},
 		templateKeys: map[templateKey]*template{}, workers: map[uint64]*worker{}, byPID: map[int]*worker{},
 		actors: map[uint64]*actorState{}, reserved: map[actor.Name]reservation{}, pgNames: map[string]uint64{}, services: map[string]*service{},
-		kv: map[string]map[string][]byte{}, ended: task.NewRing(endedKept), warned: map[string]bool{}, timers: map[*time.Timer]struct{}{}, idle: make(chan struct{}),
+		kv: map[string]map[string][]byte{}, ended: task.NewRing(endedKept), timers: map[*time.Timer]struct{}{}, idle: make(chan struct{}),
 	}
 	n.ctx, n.endCtx = context.WithCancel(context.Background())
 	n.id, n.incarnation = ids.NewNode()
@@ -259,13 +259,15 @@ func (n *Node) settle(captured bool) {
 	if len(n.refill) > 0 {
 		n.refillWorkers()
 	}
+	changed := n.reschedule || n.refetch
 	if n.reschedule {
 		n.dispatch()
-		n.fetchAhead()
 	}
 	if n.refetch {
 		n.refetch = false
 		n.nextFetch()
+	}
+	if changed {
 		n.fetchAhead()
 	}
 	n.watchStore()

@@ -241,8 +241,7 @@ func (e *env) scarce(n *Node, err error) {
 		e.err, e.code = errors.New(e.short), errs.EWORKERDIED
 		n.failEnv(e)
 		e.err, e.code = nil, errs.OK
-	} else if key := fmt.Sprintf("descriptors of environment %d", e.id); !n.warned[key] {
-		n.warned[key] = true
+	} else if key := fmt.Sprintf("descriptors of environment %d", e.id); n.warned.first(key) {
 		n.warn(e.job, e.short)
 	}
 	n.after(scarceRetry, func() {

@@ -160,6 +160,35 @@ func (n *Node) objectRows(q *query, yield func(map[string]any) bool) {
 	}
 }
 
+// objectTotals sums up all holdings, which may be too many to be listed: each object once, each reference by its kind.
+func (n *Node) objectTotals(*peer) (any, error) {
+	type kind struct {
+		Count int    `msgpack:"count"`
+		Bytes uint64 `msgpack:"bytes"`
+	}
+	kinds := map[string]*kind{}
+	seen := map[wire.OID]struct{}{}
+	bytes := uint64(0)
+	for _, h := range n.holdings() {
+		k := kinds[h.why]
+		if k == nil {
+			k = &kind{}
+			kinds[h.why] = k
+		}
+		size := h.size
+		if h.o != nil && h.o.state == pending {
+			size = 0
+		}
+		k.Count++
+		k.Bytes += size
+		if _, twice := seen[h.oid]; !twice {
+			seen[h.oid] = struct{}{}
+			bytes += size
+		}
+	}
+	return map[string]any{"objects": len(seen), "bytes": bytes, "references": kinds}, nil
+}
+
 // objectRow has Ray's columns (task_status to ip) and ours.
 func (n *Node) objectRow(h holding) map[string]any {
 	row := map[string]any{

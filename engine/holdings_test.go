@@ -95,6 +95,33 @@ func TestWhyObjectsStay(t *testing.T) {
 	eventually(t, "all is freed", func() bool { return len(r.objectRows()) == 0 })
 }
 
+func TestTotalsCountEachObjectOnce(t *testing.T) {
+	r := newRig(t, 1)
+	big, err := r.c.Put(ctx(t), make([]byte, 1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := r.driver(client.Hello{})
+	if _, err := other.Ref(big.OID()); err != nil {
+		t.Fatal(err)
+	}
+	var found struct {
+		Objects    int                         `msgpack:"objects"`
+		Bytes      int64                       `msgpack:"bytes"`
+		References map[string]map[string]int64 `msgpack:"references"`
+	}
+	eventually(t, "two references to one object", func() bool {
+		if err := r.c.Call(ctx(t), "objects.totals", nil, &found); err != nil {
+			t.Fatal(err)
+		}
+		return found.References["LOCAL_REFERENCE"]["count"] == 2
+	})
+	size := found.References["LOCAL_REFERENCE"]["bytes"] / 2
+	if found.Objects != 1 || found.Bytes != size || size < 1<<20 {
+		t.Errorf("%+v", found)
+	}
+}
+
 func TestWhatIsReadOrContainedStays(t *testing.T) {
 	r := newRig(t, 1)
 	c := raw(t, r.n)

@@ -19,8 +19,7 @@ func (n *Node) noteInfeasible(c *schedule.Class) {
 		n.strand.post(n.failInfeasible)
 		return
 	}
-	if !n.warned[key] {
-		n.warned[key] = true
+	if n.warned.first(key) {
 		then := "It waits for ever, as infeasible_timeout_s is negative."
 		if limit >= 0 {
 			then = fmt.Sprintf("It fails in %v unless that changes.", limit)

@@ -11,6 +11,8 @@ const (
 	actorsKept = 10_000
 	groupsKept = 1000
 	jobsKept   = 1000
+
+	warningsKept = 1000
 )
 
 // kept remembers in what order things of one kind ended.
@@ -52,4 +54,25 @@ func (n *Node) jobOver(j *job) {
 	if num, full := n.endedJobs.add(j.num, jobsKept); full {
 		delete(n.jobs, num)
 	}
+}
+
+// warnings remembers what the user was told lately. What comes up again after so many others is worth saying again.
+type warnings struct {
+	said  map[string]struct{}
+	order kept[string]
+}
+
+// first says whether a warning is new.
+func (w *warnings) first(key string) bool {
+	if _, said := w.said[key]; said {
+		return false
+	}
+	if w.said == nil {
+		w.said = map[string]struct{}{}
+	}
+	w.said[key] = struct{}{}
+	if old, full := w.order.add(key, warningsKept); full {
+		delete(w.said, old)
+	}
+	return true
 }

@@ -31,8 +31,9 @@ type peer struct {
 	role   string
 	job    *job
 	pid    int
-	worker *worker // whose process this is; also for peers that serve named functions
-	wants  bool    // logs
+	self   *watchedProcess // the process, where it is no child of the engine's; nil: it is, or cannot be watched
+	worker *worker         // whose process this is; also for peers that serve named functions
+	wants  bool            // logs
 
 	deliver func([]byte) // embedded
 	file    *os.File     // socket
@@ -204,6 +205,7 @@ func (n *Node) dropPeer(p *peer, why error) {
 	n.dropPins(p)
 	n.dropReserved(p)
 	n.dropWritable(p)
+	n.unwatch(p.self)
 	if w := p.worker; w != nil {
 		n.workerGone(w)
 	}
@@ -253,6 +255,8 @@ func (n *Node) accept(l net.Listener) {
 				n.refuse(p, err)
 			} else if p.pid, err = pidOf(fd); err != nil {
 				n.refuse(p, fmt.Errorf("who is it: %w", err))
+			} else {
+				p.self = n.watchProcess(p.pid)
 			}
 		})
 	}

@@ -102,6 +102,7 @@ var stateMethods = map[string]callMethod{
 	"state.nodes":            stateMethod((*Node).nodeRows),
 	"state.placement_groups": stateMethod((*Node).groupRows),
 	"timeline":               noArgument((*Node).timeline),
+	"objects.totals":         noArgument((*Node).objectTotals),
 	"store.stats":            noArgument((*Node).storeStats),
 	"node.stats":             noArgument((*Node).nodeStats),
 	"node.memory":            method(callNodeMemory),

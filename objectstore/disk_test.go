@@ -225,6 +225,9 @@ func TestDamagedRecords(t *testing.T) {
 					t.Fatalf("%v", err)
 				}
 			}
+			if a.state != spilled || f.Prefetch(a) {
+				t.Error("what cannot be read is read again ahead of need")
+			}
 			f.Delete(a)
 			again, as := f.put(3*mb, "value 1 of task f")
 			f.verify(again, as)

@@ -12,6 +12,7 @@ type Entry struct {
 	mapped *segment   // its record is pinned where it lies: in this segment,
 	at     int64      // from here on
 	early  bool       // it was brought back ahead of need
+	broken bool       // its copy could not be read when last tried: not worth trying again until somebody needs it
 
 	state    entryState
 	deleted  bool

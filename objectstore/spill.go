@@ -105,6 +105,7 @@ func (s *Store) cameBack(e *Entry, err error) {
 	}
 	s.spilled -= e.size
 	e.state = resident
+	e.broken = err != nil
 	switch {
 	case e.deleted:
 		s.release(e)
@@ -122,7 +123,7 @@ func (s *Store) cameBack(e *Entry, err error) {
 // Prefetch brings a spilled object back ahead of need, as far as that takes no more than a share of the arena and costs no other object
 // its place that has not got a copy on disk. It tells whether it did.
 func (s *Store) Prefetch(e *Entry) bool {
-	if e.state != spilled || e.mapped != nil || e.deleted || s.closed || len(s.queue) > 0 || s.ahead+e.size > s.opts.Capacity/4 {
+	if e.state != spilled || e.broken || e.mapped != nil || e.deleted || s.closed || len(s.queue) > 0 || s.ahead+e.size > s.opts.Capacity/4 {
 		return false
 	}
 	sp, ok := s.arena.alloc(e.size)

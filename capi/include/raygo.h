@@ -488,8 +488,8 @@ typedef struct raygo_result {
 } raygo_result;
 
 /* Answers with n = num_returns values (none: n = 0) and makes the handle stale.  Values over 64 KiB go into shared memory, for which it
- * may wait.  EINVAL: the wrong number or an unknown format; the task is then still to be answered.  After ESTOREFULL, EOUTOFDISK,
- * ETIMEDOUT or EINTERRUPTED too. */
+ * may wait.  EINVAL: the wrong number, an unknown format, or more than 256 MiB of values that are each too small for shared memory; the
+ * task is then still to be answered.  After ENOMEM, ESTOREFULL, EOUTOFDISK, ETIMEDOUT or EINTERRUPTED too. */
 raygo_status raygo_task_reply(raygo_task task, const raygo_result *values, size_t n, int64_t timeout_ns, raygo_token token,
                               raygo_error *err);
 

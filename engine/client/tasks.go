@@ -304,12 +304,19 @@ func (c *Client) answer(task uint64, out any) (wire.Value, error) {
 func (c *Client) execArgs(x *wire.ExecFrame) (args []any, views []*View, err error) {
 	top := make([]any, 0, x.NTop)
 	rest := x.Top
-	for range x.NTop {
+	left := x.NTop
+	defer func() {
+		if err != nil {
+			c.unpinRest(rest, left)
+		}
+	}()
+	for left > 0 {
 		id, v, r, err := wire.TakeArg(rest)
 		if err != nil {
+			left = 0 // what follows cannot be read either
 			return nil, views, err
 		}
-		rest = r
+		rest, left = r, left-1
 		view, err := c.view(id, v)
 		if err != nil {
 			return nil, views, err
@@ -340,4 +347,18 @@ func (c *Client) execArgs(x *wire.ExecFrame) (args []any, views []*View, err err
 		}
 	}
 	return args, views, nil
+}
+
+// unpinRest gives back what came pinned of the arguments that are not looked at any more.
+func (c *Client) unpinRest(rest []byte, n uint32) {
+	for range n {
+		id, v, r, err := wire.TakeArg(rest)
+		if err != nil {
+			return
+		}
+		rest = r
+		if v.Kind == wire.Arena {
+			_ = c.send(wire.AppendOIDFrame(nil, wire.Unpin, 0, 0, id)) // a lost connection unpins too
+		}
+	}
 }

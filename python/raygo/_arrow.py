@@ -260,9 +260,10 @@ def learn(reducers: dict[type, Callable[[Any, Any], Any]]) -> bool:
 
 
 def _reduce(pickler: Any, value: Any) -> Any:
-    """pyarrow pickles whole buffers, which is what we want unless the value is a small part of them."""
+    """pyarrow pickles whole buffers, which is what we want unless the value is a small part of them. It forgets how many rows no columns have."""
     kind = kind_of(value)
-    if kind is None or value.get_total_buffer_size() <= 2 * value.nbytes + _WASTE:
+    rows_alone = kind in (TABLE, BATCH) and not value.num_columns and value.num_rows
+    if kind is None or not rows_alone and value.get_total_buffer_size() <= 2 * value.nbytes + _WASTE:
         return NotImplemented
     body, parts, buffers = write(value, kind, pickler.dump_apart)
     return _read_inner, (body, pickle.PickleBuffer(_joined(parts)), *map(pickle.PickleBuffer, buffers))

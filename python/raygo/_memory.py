@@ -61,6 +61,17 @@ def totals(rows: Iterable[Row]) -> dict[str, Any]:
     return {"objects": len(sizes), "bytes": sum(sizes.values()), "references": kinds}
 
 
+def cut_text(rows: Sequence[Row], found: Mapping[str, Any], units: str | None = None) -> str:
+    """Return what to say of references that are not among `rows`; empty if all are. `found` is the engine's ``objects.totals``."""
+    references = sum(kind["count"] for kind in found["references"].values())
+    if len(rows) >= references:
+        return ""
+    return (
+        f"Only the {len(rows)} largest of {references} references are listed and summed up above. "
+        f"In all there are {found['objects']} objects of {amount(found['bytes'], units)}."
+    )
+
+
 def references_text(
     rows: Sequence[Row],
     group_by: str = "NODE_ADDRESS",

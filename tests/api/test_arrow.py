@@ -137,6 +137,14 @@ def test_nothing_is_copied(name: str) -> None:
     assert not any(buffer.is_mutable for buffer in buffers(one))
 
 
+@pytest.mark.parametrize("make", [pa.table, pa.record_batch])
+def test_rows_without_columns_are_counted(make: Any) -> None:
+    value = make({"a": [1, 2, 3]}).select([])
+    assert value.num_rows == 3
+    for got in (raygo.get(raygo.put(value)), raygo.get(same.remote(value)), raygo.get(raygo.put([value]))[0]):
+        assert got.num_rows == 3 and got.equals(value)
+
+
 def test_buffers_begin_at_multiples_of_64() -> None:
     for name in ("table", "slice", "chunks"):
         assert {buffer.address % 64 for buffer in buffers(raygo.get(raygo.put(VALUES["chunks"] if name == "slice" else VALUES[name])))} == {0}

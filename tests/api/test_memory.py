@@ -143,6 +143,12 @@ class TestText:
         assert text.index("cd" * 28) < text.index("ab" * 28)
         assert "Actor Handles  LINEAGE" in text and "1, (5 B)" in text
 
+    def test_what_is_not_listed_is_said(self):
+        found = {"objects": 3, "bytes": 3 << 20, "references": {"LOCAL_REFERENCE": {"count": 3, "bytes": 3 << 20}, "LINEAGE": {"count": 1, "bytes": 5}}}
+        text = _memory.cut_text([self.row()], found)
+        assert text == "Only the 1 largest of 4 references are listed and summed up above. In all there are 3 objects of 3.0 MiB."
+        assert _memory.cut_text([self.row()] * 4, found) == ""
+
     def test_long_places_take_several_lines(self):
         rows = [self.row(call_site="(put object) | /a/long/path/to/a/file.py:function:10 | /another/long/path/main.py:<module>:3")]
         lines = _memory.references_text(rows).splitlines()
@@ -150,6 +156,7 @@ class TestText:
 
 
 def test_memory_summary_is_the_commands_text():
+    from raygo._calls import call
     from raygo._private.internal_api import memory_summary, store_stats_summary
 
     with pytest.raises(RuntimeError, match=r"raygo\.init"):
@@ -159,6 +166,8 @@ def test_memory_summary_is_the_commands_text():
         big = raygo.put(bytes(1 << 20))
         text = memory_summary(units="MB", num_entries=5)
         assert big.hex() in text and "1.000 MB" in text and "LOCAL_REFERENCE" in text
+        assert "largest of" not in text
+        assert call("objects.totals") == {"objects": 1, "bytes": (1 << 20) + 16, "references": {"LOCAL_REFERENCE": {"count": 1, "bytes": (1 << 20) + 16}}}
         assert big.hex() not in memory_summary(stats_only=True) and "% full" in store_stats_summary()
         with pytest.raises(ValueError, match="group_by is 'COLOUR'"):
             memory_summary(group_by="COLOUR")

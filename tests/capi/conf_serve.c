@@ -2,7 +2,7 @@
 #include "check.h"
 
 /* ---- a server: "echo" answers with its arguments, "sum" adds numbers and the bytes of references, "fail" fails, "big" answers with
- * shared memory, "two" with two values, "slow" when it is told to */
+ * shared memory, "two" with two values, "vast" with more than a frame takes, "slow" when it is told to */
 
 static struct { raygo_runtime rt; raygo_token stop; pthread_t thread[2]; _Atomic int served, hold; } server;
 
@@ -32,6 +32,8 @@ static void sum(raygo_task task, const raygo_task_info *info) {
   raygo_mp_free(&w);
 }
 
+#define VAST 4200   /* values that travel inside the frame, one but the first; together more than 256 MiB */
+
 static void run(raygo_task task, const raygo_task_info *info) {
   static uint8_t big[2 << 20];
   raygo_error mine = RAYGO_ERROR_INIT;
@@ -53,6 +55,12 @@ static void run(raygo_task task, const raygo_task_info *info) {
     if (raygo_task_reply(task, v, 2, 0, NONE, NULL) != RAYGO_EINVAL) abort();
     v[0].format = RAYGO_MSGPACK;
     if (raygo_task_reply(task, v, 2, RAYGO_SECOND, NONE, NULL) || raygo_task_reply(task, v, 2, 0, NONE, NULL) != RAYGO_ESTALE) abort();
+  } else if (!strcmp(name, "vast")) {
+    raygo_result *v = calloc(VAST, sizeof *v);
+    for (int i = 0; i < VAST; i++) v[i] = (raygo_result){raygo_bytes(big, i ? 65000 : sizeof big), RAYGO_BYTES, 0};
+    if (raygo_task_reply(task, v, VAST, 10 * RAYGO_SECOND, NONE, &mine) != RAYGO_EINVAL) abort();
+    if (raygo_task_fail(task, raygo_str("ValueError"), raygo_str("too much"), NULL)) abort();   /* still to be answered */
+    free(v);
   } else {
     int32_t cancelled = 0;
     struct timespec ms = {0, 1000000};
@@ -75,7 +83,7 @@ static void *serve(void *arg) {
   return (void *)(intptr_t)r;
 }
 
-static const char *const names[] = {"echo", "sum", "fail", "big", "two", "slow"};
+static const char *const names[] = {"echo", "sum", "fail", "big", "two", "vast", "slow"};
 
 static void start(raygo_runtime rt) {
   server.rt = rt;
@@ -235,6 +243,23 @@ static void templates(raygo_runtime rt) {
   OK(raygo_template_release(t, &err));
 }
 
+/* A value in shared memory whose frame cannot be sent is taken back. */
+static void vast(raygo_runtime rt) {
+  raygo_template_options o = raygo_template_options_init();
+  raygo_template t;
+  raygo_object *out = calloc(VAST, sizeof *out);
+  raygo_buf b;
+  int64_t before = store_bytes(rt);
+  o.num_returns = VAST;
+  OK(raygo_template_new(rt, RAYGO_NAMED, raygo_str("vast"), &o, &t, &err));
+  OK(raygo_submit(rt, t, NULL, out, &err));
+  SAYS(RAYGO_ETASK, "ValueError: too much", raygo_get(rt, out, 1, 60 * RAYGO_SECOND, NONE, &b, &err));
+  CHECK(store_bytes(rt) == before);
+  OK(raygo_release(out, VAST, &err));
+  OK(raygo_template_release(t, &err));
+  free(out);
+}
+
 /* Many callers at once, on many threads. */
 static void *caller(void *arg) {
   raygo_runtime *rt = arg;
@@ -260,6 +285,7 @@ void test_serve(raygo_runtime rt) {
   values(rt);
   failures(rt);
   templates(rt);
+  vast(rt);
   pthread_t t[4];
   for (int i = 0; i < 4; i++) pthread_create(&t[i], NULL, caller, &rt);
   for (int i = 0; i < 4; i++) {

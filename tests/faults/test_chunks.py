@@ -115,3 +115,38 @@ def test_lent_space_comes_back_when_a_large_object_needs_it():
         assert settled() is True
     finally:
         raygo.shutdown()
+
+
+OTHER = """
+import os, socket, sys, time
+import numpy as np
+import raygo
+from raygo._calls import call
+
+raygo.init(address="auto", log_to_driver=False)
+data = np.zeros(100_000, np.uint8)
+while not call("store.stats")["chunks"]:
+    raygo.put(data)
+for fd in os.listdir("/proc/self/fd"):
+    try:
+        s = socket.socket(fileno=os.dup(int(fd)))
+        if s.family == socket.AF_UNIX and s.getpeername() and "engine" in sys.argv:
+            s.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+if "end" in sys.argv:
+    raygo.shutdown()
+print("done", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["engine", "end"])
+def test_another_program_keeps_what_it_was_lent_while_it_may_write_there(runtime, driver, how):
+    process = driver(OTHER, how)
+    assert process.stdout.readline() == "done\n", process.stderr.read()
+    if how == "engine":  # its connection is gone, and it lives
+        time.sleep(0.5)
+        assert stats()["chunk_unused"] > 0
+        process.kill()
+    assert settled() is True

@@ -243,3 +243,39 @@ def test_a_reader_without_descriptors_is_told_and_keeps_no_pin():
         assert stats()["files"] >= 40 * MB
         del big
         eventually(lambda: stats()["files"] == 0)
+
+
+def test_an_argument_that_cannot_be_mapped_fails_its_task_only():
+    with session(num_cpus=1):
+        large = raygo.put(array(1, 64 * MB))  # twice the store: it lies in a file
+
+        @raygo.remote
+        class Narrow:
+            def limit(self):
+                with open("/proc/self/statm") as f:
+                    size = int(f.read().split()[0]) * resource.getpagesize()
+                resource.setrlimit(resource.RLIMIT_AS, (size + 40 * MB, resource.RLIM_INFINITY))
+                return os.getpid()
+
+            def widen(self):
+                resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+                return os.getpid()
+
+            def read(self, value, other=None):
+                return value[-1]
+
+            def items(self, value):
+                yield value[-1]
+
+        actor = Narrow.remote()
+        small = raygo.put(array(2))
+        pid = raygo.get(actor.limit.remote())
+        with pytest.raises(MemoryError, match=rf"67108\d+ bytes lies in a file .* \(pid {pid}\) cannot map it: Cannot allocate memory.*ulimit -v"):
+            raygo.get(actor.read.remote(large, small))
+        with pytest.raises(MemoryError, match="cannot map it"):
+            raygo.get(next(actor.items.options(num_returns="streaming").remote(large)))
+        assert raygo.get(actor.read.remote(small)) == 2
+        assert raygo.get(actor.widen.remote()) == pid
+        assert raygo.get(actor.read.remote(large, small)) == 1
+        del large, small, actor
+        eventually(lambda: stats()["used"] == 0 and stats()["files"] == 0)

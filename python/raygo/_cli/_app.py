@@ -94,10 +94,11 @@ def memory(
     """Show which objects there are, who made and who keeps them, and how full the store is."""
     with Engine(address) as engine:
         rows = [] if stats or stats_only else engine.state("objects", LIMIT, [], detail=True)
+        found = {} if stats or stats_only else engine.call("objects.totals")
         store = engine.call("store.stats")
     if form == "json":
         shown = sorted(rows, key=_memory.SORTS[sort_by])[:num_entries]
-        said = {"store": store} if stats or stats_only else {"objects": shown, "totals": _memory.totals(rows), "store": store}
+        said = {"store": store} if stats or stats_only else {"objects": shown, "totals": found, "store": store}
         click.echo(json.dumps(_show.plain(said), indent=2))
         return
     if stats:
@@ -105,8 +106,8 @@ def memory(
         return
     if not stats_only:
         click.echo(_memory.references_text(rows, group_by, sort_by, units, not no_format, num_entries) + "\n")
-        if len(rows) == LIMIT:
-            click.echo(f"Only the {LIMIT} largest are shown.\n")
+        if cut := _memory.cut_text(rows, found, units):
+            click.echo(cut + "\n")
     click.echo(_memory.store_text(store, units))
 
 

@@ -380,6 +380,7 @@ static PyObject *shutdown_(PyObject *self, PyObject *arg) {
   s->users++;
   Py_BEGIN_ALLOW_THREADS
   if (!atomic_load(&rg_forked)) {
+    rg_give_back(s->c);
     if (!s->engine) rg_send(s->c, RG_GOODBYE, 0, 0, NULL, 0, NULL, 0);
     else r = lib.stop(s->engine, timeout < 0 ? -1 : (int64_t)(timeout * 1e9), &message);
   }

@@ -41,7 +41,9 @@ def memory_summary(
     if stats_only:
         return store
     rows = call("state.objects", {"limit": _LIMIT, "filters": [], "detail": True}) or []
-    return _memory.references_text(rows, group_by, sort_by, units, line_wrap, num_entries) + "\n\n" + store
+    cut = _memory.cut_text(rows, call("objects.totals"), units)
+    text = _memory.references_text(rows, group_by, sort_by, units, line_wrap, num_entries)
+    return "\n\n".join(part for part in (text, cut, store) if part)
 
 
 def store_stats_summary() -> str:
