@@ -183,11 +183,14 @@ int rg_pin_slots(rg_client *c, rg_slot **slots, size_t n, rg_pin **out, uint64_t
   }
   w.remaining = k;
   pthread_mutex_unlock(&c->mu);
-  int r = rg_send(c, RG_PIN, 0, 0, oids, k * sizeof *oids, NULL, 0);
-  pthread_mutex_lock(&c->mu);
-  if (!r) r = rg_block(c, &w, deadline, check, arg);
-  drop_requests(c, &w);
-  pthread_mutex_unlock(&c->mu);
+  int r = 0;
+  if (k) {
+    r = rg_send(c, RG_PIN, 0, 0, oids, k * sizeof *oids, NULL, 0);
+    pthread_mutex_lock(&c->mu);
+    if (!r) r = rg_block(c, &w, deadline, check, arg);
+    drop_requests(c, &w);
+    pthread_mutex_unlock(&c->mu);
+  }
   for (size_t i = 0; i < k && !r; i++) r = (int)q[i].status;
   if (r)
     for (size_t i = 0; i < n; i++) {

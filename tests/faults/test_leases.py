@@ -33,6 +33,15 @@ def test_an_own_value_can_leave_memory_when_nobody_looks_at_it():
         assert [raygo.get(r)[0] for r in more] == list(range(14))
 
 
+def test_a_list_of_own_and_other_values():
+    make = raygo.remote(array)
+    with session():
+        refs = [raygo.put(array(0, 3 * MB)), make.remote(1), raygo.put(array(2, 3 * MB)), raygo.put(3)]
+        assert [int(np.max(v)) for v in raygo.get(refs)] == [0, 1, 2, 3]
+        assert [v[0] for v in raygo.get([refs[0], refs[2]])] == [0, 2]
+        assert [v[0] for v in raygo.get([refs[0], refs[0]])] == [0, 0]
+
+
 def test_the_space_goes_with_the_last_view():
     with session():
         ref = raygo.put(array(3, 4 * MB))

@@ -269,6 +269,7 @@ def test_an_argument_that_cannot_be_mapped_fails_its_task_only():
 
         actor = Narrow.remote()
         small = raygo.put(array(2))
+        assert raygo.get(actor.read.remote(small)) == 2  # what it imports is there
         pid = raygo.get(actor.limit.remote())
         with pytest.raises(MemoryError, match=rf"67108\d+ bytes lies in a file .* \(pid {pid}\) cannot map it: Cannot allocate memory.*ulimit -v"):
             raygo.get(actor.read.remote(large, small))
