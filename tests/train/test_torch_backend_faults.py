@@ -274,16 +274,19 @@ def test_training_names_the_cause(tmp_path):
     assert "GroupError" not in str(caught.value).partition("Ranks that failed after")[0]
 
 
-@pytest.mark.parametrize("backend", [None, "raygo", "gloo"])
-def test_the_backend_of_a_trainer(tmp_path, backend):
+@pytest.mark.parametrize(("backend", "name", "kind"), [(None, "gloo", "raygo"), ("raygo", "raygo", "raygo"), ("gloo", "gloo", "gloo")])
+def test_the_backend_of_a_trainer(tmp_path, backend, name, kind):
+    """By default it is raygo's and answers to gloo's name, which programs written for Ray expect."""
     def loop():
         import torch.distributed as dist
 
-        raygo.train.report({"backend": dist.get_backend(), "limit": dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout.total_seconds()})
+        world, other = dist.group.WORLD, dist.new_group([0, 1])
+        raygo.train.report({"name": dist.get_backend(), "kinds": [g._get_backend(torch.device("cpu")).name() for g in (world, other)],
+                            "limit": world._get_backend(torch.device("cpu")).options._timeout.total_seconds()})
 
     result = TorchTrainer(loop, torch_config=TorchConfig(backend=backend, timeout_s=77), scaling_config=ScalingConfig(num_workers=2),
                           run_config=RunConfig(storage_path=str(tmp_path))).fit()
-    assert result.metrics["backend"] == (backend or "raygo") and result.metrics["limit"] == 77
+    assert result.metrics["name"] == name and result.metrics["kinds"] == [kind, kind] and result.metrics["limit"] == 77
 
 
 def test_torchrun(tmp_path):

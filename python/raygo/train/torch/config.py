@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import warnings
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class TorchConfig(BackendConfig):
     ----------
     backend : str, optional
         As torch.distributed names it. By default "nccl" for workers with GPUs, and else raygo's own, "raygo"; "gloo" is torch's for the CPU.
+        A group of raygo's that was not asked for by name answers ``torch.distributed.get_backend()`` with "gloo", as on Ray.
     init_method : {"env", "tcp"}
         Taken for compatibility: workers meet through a store on rank 0 whose port the system picks.
     timeout_s : int
@@ -86,6 +88,8 @@ class _TorchBackend(Backend):
         port = worker_group.execute_single(0, _open_store, host, len(workers))
         raygo.get([worker_group.execute_single_async(rank, _join, rank, len(workers), host, port, chosen, backend_config.timeout_s, one_machine)
                    for rank in range(len(workers))])
+        if backend_config.backend is None and chosen == "raygo":
+            worker_group.execute(_answer_to_gloo)
 
     def _for_cpus(self, worker_group: WorkerGroup) -> str:
         """raygo's own backend, unless a worker's machine cannot have it."""
@@ -145,6 +149,23 @@ def _join(rank: int, world_size: int, host: str, port: int, backend: str, timeou
     timeout = datetime.timedelta(seconds=timeout_s)
     store = _store if rank == 0 else dist.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+
+
+def _answer_to_gloo() -> None:
+    """In a worker: lets ``torch.distributed.get_backend()`` say "gloo" of a group that nobody asked to be raygo's.
+
+    Programs and libraries written for Ray take another branch, or stop, where a group for the CPU is not called so.  Torch itself goes by
+    ``distributed_c10d.get_backend``, which stays: new groups are raygo's as well.
+    """
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    @functools.wraps(distributed_c10d.get_backend)
+    def get_backend(group: Any = None) -> str:
+        name = distributed_c10d.get_backend(group)
+        return "gloo" if name == "raygo" else name
+
+    dist.get_backend = get_backend
 
 
 def _leave() -> None:
