@@ -97,6 +97,8 @@ static void destroy(struct rga_entry *e) {
   case RGA_TEMPLATE: rga_template_free(e->ptr); break;
   case RGA_TASK: rga_task_ended(e->ptr); break;
   case RGA_TOKEN: rga_token_free(e->ptr); break;
+  case RGA_GROUP: rga_group_free(e->ptr); break;
+  case RGA_WORK: rga_work_free(e->ptr); break;
   default: break;
   }
   if (rt) rga_rt_unref(rt);

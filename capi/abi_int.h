@@ -21,7 +21,7 @@
 
 /* ------------------------------------------------------------------------------------------------ handles (abi_handles.c) */
 
-enum rga_kind { RGA_RUNTIME = 1, RGA_OBJECT, RGA_TEMPLATE, RGA_ACTOR, RGA_TASK, RGA_TOKEN };
+enum rga_kind { RGA_RUNTIME = 1, RGA_OBJECT, RGA_TEMPLATE, RGA_ACTOR, RGA_TASK, RGA_TOKEN, RGA_GROUP, RGA_WORK };
 
 struct rga_rt;
 
@@ -32,10 +32,13 @@ struct rga_entry {
   _Atomic int unsealed;        /* objects of raygo_create: 1 until seal, abort or the last release */
   uint32_t number;             /* its own */
   int kind;
-  void *ptr;                   /* rg_slot, rga_template, rga_task, rga_token; owned */
-  struct rga_rt *rt;           /* holds one reference; NULL for tokens */
+  void *ptr;                   /* rg_slot, rga_template, rga_task, rga_token, group, work; owned */
+  struct rga_rt *rt;           /* holds one reference; NULL for tokens, groups, works */
 };
 #define RGA_DROPPED 0x80000000u
+
+void rga_group_free(void *group);                            /* abi_group.c */
+void rga_work_free(void *work);
 
 uint64_t rga_new(int kind, void *ptr, struct rga_rt *rt);    /* takes over ptr and a reference on rt made here; 0 without memory (then it has not) */
 struct rga_entry *rga_use(uint64_t h, int kind);             /* NULL: stale */

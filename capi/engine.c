@@ -48,3 +48,10 @@ int32_t raygo_engine_stop(uint64_t engine, int64_t timeout_ns, char **message) {
   if (message) *message = NULL;
   return atomic_load(&rg_forked) ? forked(message) : raygoGoStop(engine, timeout_ns, message);
 }
+
+const void *raygo_engine_collectives(void) {
+  static _Atomic(const void *) known;
+  const void *api = atomic_load(&known);
+  if (!api && !atomic_load(&rg_forked)) atomic_store(&known, api = raygoGoCollectives());
+  return api;
+}

@@ -13,4 +13,5 @@ int32_t raygo_engine_attach(uint64_t engine, raygo_deliver_fn deliver, void *ctx
 int32_t raygo_engine_input(uint64_t conn, const void *frames, size_t len);    /* whole frames, borrowed for the call; never blocks */
 int32_t raygo_engine_detach(uint64_t conn);         /* as the end of a connection */
 int32_t raygo_engine_stop(uint64_t engine, int64_t timeout_ns, char **message);  /* ends workers, drains their output to LOG, removes the session's socket and arena; then no delivery follows */
+const void *raygo_engine_collectives(void);         /* struct rgc_api of collective/collective.h; NULL in a forked child that has not asked before */
 #endif

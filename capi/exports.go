@@ -1,7 +1,7 @@
 package main
 
 /*
-#cgo CFLAGS: -std=gnu11 -O2 -D_GNU_SOURCE -I${SRCDIR}/include
+#cgo CFLAGS: -std=gnu11 -O2 -D_GNU_SOURCE -I${SRCDIR}/include -I${SRCDIR}/../collective
 #cgo LDFLAGS: -pthread
 #include <stdlib.h>
 #include "engine.h"
@@ -17,6 +17,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/raygo/raygo/collective"
 	"github.com/raygo/raygo/engine"
 	"github.com/raygo/raygo/engine/errs"
 	"github.com/raygo/raygo/engine/version"
@@ -66,6 +67,9 @@ func stale(what string) error {
 
 //export raygoGoVersion
 func raygoGoVersion() *C.char { return C.CString(version.Version) }
+
+//export raygoGoCollectives
+func raygoGoCollectives() unsafe.Pointer { return collective.API() }
 
 //export raygoGoStart
 func raygoGoStart(options unsafe.Pointer, n C.size_t, fds C.raygo_fd_fn, out *C.uint64_t, message **C.char) C.int32_t {

@@ -236,6 +236,35 @@ bool rgc_work_done(const rgc_work *work);
 int rgc_work_cancel(rgc_work *work);
 void rgc_work_free(rgc_work *work);  /* the call goes on */
 
+/* A folder that all ranks can write to as a store.  The store is given back when no group uses it any more. */
+int rgc_folder_store(const char *folder, rgc_store *out, rgc_error *err);
+void rgc_folder_store_free(rgc_store *store);
+
+/* All of it, for code that is linked apart. */
+struct rgc_api {
+  int (*open)(const rgc_options *, const rgc_wait *, rgc_group **, rgc_error *);
+  void (*close)(rgc_group *);
+  void (*drop)(rgc_group *);
+  void (*hold)(rgc_group *);
+  int (*abort)(rgc_group *, const char *, rgc_error *);
+  int (*split)(rgc_group *, int, int, const rgc_wait *, rgc_group **, rgc_error *);
+  int (*rank)(const rgc_group *);
+  int (*size)(const rgc_group *);
+  int (*local_size)(const rgc_group *);
+  int (*node_count)(const rgc_group *);
+  int (*alloc)(rgc_group *, size_t, void **, rgc_error *);
+  void (*free)(rgc_group *, void *);
+  int (*run)(rgc_group *, const rgc_call *, const rgc_wait *, int *, rgc_error *);
+  int (*start)(rgc_group *, const rgc_call *, const rgc_wait *, void (*)(void *, const rgc_error *), void *, rgc_work **, rgc_error *);
+  int (*work_wait)(rgc_work *, const rgc_wait *, int *, rgc_error *);
+  bool (*work_done)(const rgc_work *);
+  int (*work_cancel)(rgc_work *);
+  void (*work_free)(rgc_work *);
+  int (*folder_store)(const char *, rgc_store *, rgc_error *);
+  void (*folder_store_free)(rgc_store *);
+};
+const struct rgc_api *rgc_functions(void);
+
 size_t rgc_dtype_size(uint32_t dtype);                /* 0: there is no such type */
 const char *rgc_dtype_name(uint32_t dtype);
 const char *rgc_kind_name(uint32_t kind);

@@ -1,4 +1,3 @@
-// Package collective gives Go the C core of the collectives, which Python's binding contains too.
 package collective
 
 /*

@@ -136,7 +136,7 @@ static rgc_work *new_work(rgc_group *g, const rgc_call *c, const rgc_wait *wait,
 int rgc_work_wait(rgc_work *w, const rgc_wait *wait, int *source, rgc_error *err) {
   int64_t deadline = wait && wait->timeout_ns > 0 ? wait->timeout_ns : -1, began = 0;
   for (uint32_t state; (state = atomic_load_explicit(&w->state, memory_order_acquire)) != 2;) {
-    int64_t now = rgc_now(), ns = INT64_C(250000000);
+    int64_t now = rgc_now(), ns = INT64_C(100000000);
     if (!began) {
       began = now;
       deadline = deadline >= 0 && deadline < INT64_MAX - now ? now + deadline : -1;

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLICE INT64_C(250000000)      /* a sleeper looks up that often: for signals and flags that came between its last look and its sleep */
+#define SLICE INT64_C(100000000)      /* a sleeper looks up that often: for signals and flags that came between its last look and its sleep */
 #define LOG_AFTER INT64_C(10000000000)
 
 _Atomic unsigned rgc_forks;

@@ -548,6 +548,146 @@ raygo_status raygo_placement_new(raygo_runtime rt, const raygo_placement_options
 /* Frees the bundles; tasks and actors in them end with EPGREMOVED.  ENOTFOUND. */
 raygo_status raygo_placement_remove(raygo_runtime rt, uint64_t group, int64_t timeout_ns, raygo_token token, raygo_error *err);
 
+/* ================================================================================================ collectives
+ *
+ * A group of processes that reduce, gather and exchange arrays.  It needs no runtime: ranks find each other through a store, and meet in shared memory when they
+ * are on one node, which they must be here.  (Python's groups may be on several.)  All ranks of a group make the same collective calls in the same order.  What fails
+ * in the middle of one, as a rank that died or did not come in time, breaks the group: every call then fails with the same message, and the remedy is a new
+ * group.  err.detail is a map with "rank", whom the failure is about, where it is known. */
+
+typedef struct raygo_group { uint64_t h; } raygo_group; /* one rank of a group */
+typedef struct raygo_work { uint64_t h; } raygo_work;   /* a call that was started */
+
+enum raygo_dtype {
+  RAYGO_INT8 = 0,
+  RAYGO_UINT8 = 1,
+  RAYGO_INT16 = 2,
+  RAYGO_UINT16 = 3,
+  RAYGO_INT32 = 4,
+  RAYGO_UINT32 = 5,
+  RAYGO_INT64 = 6,
+  RAYGO_UINT64 = 7,
+  RAYGO_FLOAT16 = 8,
+  RAYGO_BFLOAT16 = 9,
+  RAYGO_FLOAT32 = 10,
+  RAYGO_FLOAT64 = 11,
+  RAYGO_BOOL = 12          /* a byte */
+};
+
+/* Elements are reduced in the order of ranks, so that all get the same bits; 16-bit floats in float32, rounded once.  Integers wrap around.  min and max of floats
+ * give NaN where any rank has one.  Of bool, sum, max and bor are "or", product, min and band "and".  bool has no avg, floats have no bitwise operations. */
+enum raygo_reduction {
+  RAYGO_SUM = 0,
+  RAYGO_AVG = 1,
+  RAYGO_PRODUCT = 2,
+  RAYGO_MIN = 3,
+  RAYGO_MAX = 4,
+  RAYGO_BAND = 5,
+  RAYGO_BOR = 6,
+  RAYGO_BXOR = 7
+};
+
+enum raygo_collective_kind {  /* what src, dst and count are; n is the group's size */
+  RAYGO_BARRIER = 0,
+  RAYGO_ALLREDUCE = 1,        /* src and dst: count */
+  RAYGO_REDUCE = 2,           /* the same; dst at root only */
+  RAYGO_BROADCAST = 3,        /* src at root, dst elsewhere */
+  RAYGO_ALLGATHER = 4,        /* src: count; dst: n * count, or dsts */
+  RAYGO_REDUCESCATTER = 5,    /* src: n * count, or srcs; dst: count */
+  RAYGO_GATHER = 6,           /* src: count; at root dst: n * count, or dsts */
+  RAYGO_SCATTER = 7,          /* at root src: n * count, or srcs; dst: count */
+  RAYGO_ALLTOALL = 8,         /* src: n * count, or srcs; dst: n * count, or dsts */
+  RAYGO_SEND = 9,             /* src: count; root: to whom */
+  RAYGO_RECV = 10             /* dst: count; root: from whom, or RAYGO_ANY_SOURCE */
+};
+#define RAYGO_ANY_SOURCE (-1)
+
+typedef struct raygo_block {
+  void *data;
+  size_t count;            /* elements */
+} raygo_block;
+
+typedef struct raygo_collective {
+  size_t struct_size;
+  uint32_t kind;           /* enum raygo_collective_kind */
+  uint32_t dtype;          /* enum raygo_dtype */
+  uint32_t reduction;      /* enum raygo_reduction */
+  int32_t root;            /* or the peer of a message */
+  uint32_t tag;            /* of a message, up to 4294901759: a receive takes the first that has its tag */
+  uint32_t reserved;
+  size_t count;
+  const void *src;         /* may be dst, where both have the same size */
+  void *dst;
+  const raygo_block *srcs; /* n blocks, one for each rank, in place of src; counts may differ */
+  const raygo_block *dsts;
+} raygo_collective;
+static inline raygo_collective raygo_collective_init(void) {
+  raygo_collective c;
+  memset(&c, 0, sizeof c);
+  c.struct_size = sizeof c;
+  return c;
+}
+
+typedef struct raygo_group_options {
+  size_t struct_size;
+  raygo_view name;         /* 1 to 200 bytes; a store has it once */
+  int32_t rank;
+  int32_t size;            /* up to 64 */
+  int64_t timeout_ns;      /* of the meeting and of each call; 0: 30 minutes; -1: none */
+  raygo_view folder;       /* the store: a folder that all ranks can write to, or … */
+  void *store;             /* … what these two are called with, from any thread, until the group is closed */
+  raygo_status (*store_set)(void *store, raygo_view key, raygo_view value);
+  raygo_status (*store_get)(void *store, raygo_view key, int64_t timeout_ns, void **value, size_t *len); /* waits; *value is malloc'd; RAYGO_ETIMEDOUT */
+  raygo_view node;         /* name of this node in messages; default: the host's */
+  uint64_t arena_bytes;    /* what raygo_group_alloc can hand out; default: 16 GiB of address space */
+} raygo_group_options;
+static inline raygo_group_options raygo_group_options_init(void) {
+  raygo_group_options o;
+  memset(&o, 0, sizeof o);
+  o.struct_size = sizeof o;
+  return o;
+}
+
+typedef struct raygo_group_facts {
+  size_t struct_size;
+  int32_t rank;
+  int32_t size;
+} raygo_group_facts;
+
+/* Meets the other ranks; returns when all are there.  ETIMEDOUT: says who is missing.  EEXISTS: the store has had the name before. */
+raygo_status raygo_group_open(const raygo_group_options *options, raygo_token token, raygo_group *out, raygo_error *err);
+
+/* Leaves the group.  Calls of this process that are under way end with an error; what other ranks still want of this one fails there. */
+raygo_status raygo_group_close(raygo_group group, raygo_error *err);
+
+/* Breaks the group on all ranks, saying why. */
+raygo_status raygo_group_abort(raygo_group group, raygo_view why, raygo_error *err);
+
+/* Parts the group: ranks that name the same color form a new one, ordered by key, then by rank.  All ranks call it.  color < 0: into none (out->h is 0). */
+raygo_status raygo_group_split(raygo_group group, int32_t color, int32_t key, int64_t timeout_ns, raygo_token token, raygo_group *out, raygo_error *err);
+
+/* facts->struct_size is set by the caller. */
+raygo_status raygo_group_info(raygo_group group, raygo_group_facts *facts, raygo_error *err);
+
+/* Memory that all ranks see, 64-aligned, zeroed: arrays in it are reduced without copies.  raygo_group_free before raygo_group_close.  ENOMEM. */
+raygo_status raygo_group_alloc(raygo_group group, size_t len, void **out, raygo_error *err);
+raygo_status raygo_group_free(raygo_group group, void *data, raygo_error *err);
+
+/* Makes a call and returns when this rank's part is done.  timeout_ns 0: the group's.  source (may be NULL): who sent what was received.  EGROUP: the group is
+ * broken.  ETIMEDOUT, EINTERRUPTED: by this call, and the group is broken now, unless it was a message that had not begun. */
+raygo_status raygo_group_run(raygo_group group, const raygo_collective *call, int64_t timeout_ns, raygo_token token, int32_t *source, raygo_error *err);
+
+/* Starts a call; the arrays stay the call's until it has ended, the struct and lists of blocks do not.  Started calls and others take effect in the order in which
+ * they were made; messages hold up nobody.  Waits while 1024 are queued. */
+raygo_status raygo_group_start(raygo_group group, const raygo_collective *call, int64_t timeout_ns, raygo_work *out, raygo_error *err);
+
+/* How the call ended.  -1 waits for ever.  ETIMEDOUT and EINTERRUPTED of the wait itself leave the call as it is; *ended (may be NULL) says whether it has ended. */
+raygo_status raygo_work_wait(raygo_work work, int64_t timeout_ns, raygo_token token, int32_t *source, int32_t *ended, raygo_error *err);
+/* *cancelled is 1: the call ends with ECANCELED.  0: it had begun.  A collective that is cancelled breaks the group. */
+raygo_status raygo_work_cancel(raygo_work work, int32_t *cancelled, raygo_error *err);
+/* The call goes on. */
+raygo_status raygo_work_release(raygo_work work, raygo_error *err);
+
 /* ================================================================================================ metrics and logs */
 
 enum raygo_metric_type {

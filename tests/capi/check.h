@@ -72,4 +72,5 @@ void test_python(raygo_runtime rt);
 void test_tensor(raygo_runtime rt);
 void test_arrow(raygo_runtime rt);
 void test_life(void);
+void test_group(void);
 #endif

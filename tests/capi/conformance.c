@@ -52,6 +52,8 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   test_basics();
   puts("basics");
+  test_group();
+  puts("groups");
   raygo_runtime rt = begin();
   test_objects(rt);
   puts("objects");

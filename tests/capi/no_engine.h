@@ -9,3 +9,4 @@ int32_t raygo_engine_attach(uint64_t e, raygo_deliver_fn d, void *x, const void 
 }
 int32_t raygo_engine_input(uint64_t c, const void *f, size_t n) { return (void)c, (void)f, (void)n, RAYGO_EINTERNAL; }
 int32_t raygo_engine_stop(uint64_t e, int64_t t, char **m) { return (void)e, (void)t, (void)m, RAYGO_EINTERNAL; }
+const void *raygo_engine_collectives(void) { return NULL; }
