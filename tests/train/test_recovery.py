@@ -247,6 +247,19 @@ def test_the_same_name_goes_on_and_another_begins(tmp_path):
     assert fit(loop, tmp_path, config={"fails": False}, name="other").return_value == 0
 
 
+def test_two_drivers_do_not_train_one_run(tmp_path):
+    storage = str(tmp_path / "runs")
+    process = driver(tmp_path, ENDLESS, storage)
+    try:
+        assert process.stdout.readline().startswith("two")
+        with pytest.raises(ValueError, match=rf"runs/run is being trained at this moment, by process {process.pid} on "):
+            fit(start, tmp_path, storage_path=storage)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
 def test_a_checkpoint_that_was_not_noted_yet_is_found(tmp_path):
     def loop(config):
         begin = start()

@@ -16,6 +16,7 @@ from raygo.train import (
     CheckpointUploadMode,
     DataParallelTrainer,
     ReportedCheckpointStatus,
+    Result,
     RunConfig,
     ScalingConfig,
     TrainingFailedError,
@@ -158,7 +159,8 @@ def test_validation_beside_training(tmp_path):
         result = fit(loop, tmp_path, trainer={"validation_config": ValidationConfig(validate, ValidationTaskConfig({"factor": 10}))})
     status = ReportedCheckpointStatus
     assert result.return_value == (3, [(0, status.VALIDATED), (100, status.VALIDATED), (None, status.VALIDATION_FAILED)])
-    assert [m.get("accuracy") for _, m in result.best_checkpoints] == [0, 100, None]
+    for seen in (result, Result.from_path(result.path)):
+        assert [m.get("accuracy") for _, m in seen.best_checkpoints] == [0, 100, None]
 
 
 def test_a_validation_that_takes_too_long_is_ended(tmp_path):

@@ -5,7 +5,7 @@ from raygo.exceptions import RayActorError, RayTaskError
 
 # What ranks say when another one has gone: words of torch.distributed's backends and of raygo's collectives.
 _CONSEQUENCES = ("connection closed by peer", "connection reset by peer", "gloo", "nccl", "broken pipe", "socket timeout", "distbackenderror",
-                 "distnetworkerror", "connection was closed", "the group was aborted", "left the group", "collective")
+                 "distnetworkerror", "connection was closed", "the group was aborted", "left the group", "grouperror")
 
 
 class WorkersFailed(Exception):
@@ -29,7 +29,7 @@ class WorkersFailed(Exception):
     def first_line(self) -> str:
         """What happened first, to whom."""
         who = f"The worker of rank {self.rank} (pid {self.pids[self.rank]})"
-        if isinstance(self.cause, RayActorError):
+        if died(self.cause):
             return f"{who} died: {_death(self.cause)}."
         return f"{who} failed: {_short(self.cause)}."
 
@@ -40,13 +40,18 @@ class WorkersFailed(Exception):
         return f"Training failed{f' {failures} times' if failures > 1 else ''}. {self.first_line()}{also} The run's folder is {folder}."
 
 
+def died(error: Exception) -> bool:
+    """Whether the process ended, and not only the loop in it."""
+    return not isinstance(error, RayTaskError)
+
+
 def weight(error: Exception) -> int:
     """0 for a death, 1 for an error of the loop itself, 2 for one that may be the consequence of another rank's."""
-    if isinstance(error, RayActorError):
+    if died(error):
         return 0
     plain = getattr(error, "cause", None) or error
     text = f"{type(plain).__name__}: {plain}".lower()
-    return 2 if isinstance(error, RayTaskError) and any(word in text for word in _CONSEQUENCES) else 1
+    return 2 if any(word in text for word in _CONSEQUENCES) else 1
 
 
 def _short(error: Exception) -> str:

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import raygo
-from raygo.exceptions import RayActorError
-from raygo.train._failures import WorkersFailed, weight
+from raygo.train._failures import WorkersFailed, died, weight
 from raygo.train._messages import Ask, Brought, Report, read_journal
 from raygo.train._worker_group import WorkerGroup
 from raygo.train.constants import REPORT_PATIENCE_S_ENV
@@ -205,7 +204,7 @@ class Gather:
     def _salvage(self) -> None:
         """Takes in what was reported before the end, up to the last checkpoint that is whole."""
         for rank, error in self.errors.items():
-            if isinstance(error, RayActorError):
+            if died(error):
                 for message in read_journal(self.journals[rank]):
                     # Of older reports it may have some that are here already.
                     if not isinstance(message, Ask) and message.index >= self.next_index:

@@ -1,7 +1,8 @@
 """The checkpoints of a run: which are kept, and what is noted of the run so that it can go on after the driver was killed.
 
-``checkpoint_manager_snapshot.json`` in the run's folder names the trial's folder and the kept checkpoints, each with its report.  It is
-written whole, after a checkpoint is on the storage and before any is deleted: at every moment it names only what is there.
+``checkpoint_manager_snapshot.json`` in the run's folder names the trial's folder and the kept checkpoints, the last ones with their
+reports, which the trial's result.json may not have yet.  It is written whole, after a checkpoint is on the storage and before any is
+deleted: at every moment it names only what is there.
 """
 from __future__ import annotations
 
@@ -15,6 +16,9 @@ from raygo.train._settings import CheckpointConfig
 from raygo.train._storage import StorageContext, checkpoint_name
 from raygo.train.constants import CHECKPOINT_DIR_NAME, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME
 
+# result.json reaches an object store in the background; it is not expected to be further behind than so many reports with checkpoints.
+_MIRROR_LAGS = 100
+
 RUNNING, FINISHED, ERRORED, INTERRUPTED = "RUNNING", "FINISHED", "ERRORED", "INTERRUPTED"
 
 
@@ -27,6 +31,7 @@ class KeptCheckpoints:
         self.storage = storage
         self.kept: list[tuple[Checkpoint, dict[str, Any]]] = []
         self.made = 0
+        self.amended: set[str] = set()      # paths of checkpoints whose reports have more in them than was written: of validations
         self.status = RUNNING
 
     @property
@@ -78,13 +83,16 @@ class KeptCheckpoints:
         """Note the state of the run."""
         if not self.noted:
             return
+        from raygo.tune.logger.logger import plain
+
         storage = self.storage
+        with_report = len(self.kept) - (1 if storage.files.local else _MIRROR_LAGS)
+        entries = [{**({"name": c.path.rpartition("/")[2]} if self._is_own(c) else {"path": c.path, "on": c._files.name}),
+                    **({"metrics": metrics} if position >= with_report or c.path in self.amended else {})} for position, (c, metrics) in enumerate(self.kept)]
         noted = {"version": 1, "status": self.status, "trial_dir_name": storage.trial_dir_name, "trial_id": storage.trial_id,
-                 "trial_name": storage.trial_name, "made": self.made, "checkpoints": [
-                     {"metrics": metrics, **({"name": c.path.rpartition("/")[2]} if self._is_own(c) else {"path": c.path, "on": c._files.name})}
-                     for c, metrics in self.kept]}
+                 "trial_name": storage.trial_name, "made": self.made, "checkpoints": entries}
         path = join(storage.experiment_fs_path, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME)
-        storage.files.write(path, json.dumps(noted, default=repr, skipkeys=True).encode())
+        storage.files.write(path, json.dumps(noted, default=plain, skipkeys=True).encode())
 
     def load(self, noted: dict[str, Any], history: list[dict[str, Any]]) -> list[str]:
         """Take up what an earlier run has left; the names of checkpoints of which nothing is noted, as it was killed before it could."""
@@ -94,9 +102,9 @@ class KeptCheckpoints:
             if (name := entry.get("name")) is None:
                 if entry["on"] == "local" or entry["on"] == self.storage.files.name:
                     self.kept.append((Checkpoint._on(resolve(entry["path"])[0] if entry["on"] == "local" else self.storage.files, entry["path"]),
-                                      entry["metrics"]))
+                                      entry.get("metrics", {})))
             elif name in there:
-                self.kept.append((self.storage.checkpoint(name), reports.get(name, entry["metrics"])))
+                self.kept.append((self.storage.checkpoint(name), entry.get("metrics") or reports.get(name, {})))
         known = {checkpoint.path.rpartition("/")[2] for checkpoint, _ in self.kept}
         self.made = max(noted["made"], next_number(there))
         newest = max(known & set(there), default="")

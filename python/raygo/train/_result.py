@@ -142,10 +142,14 @@ def read_history(storage: StorageContext, noted: dict[str, Any] | None = None) -
             reports.append(dict(json.loads(line)))
         except ValueError:
             continue
-    known = {report.get(CHECKPOINT_DIR_NAME) for report in reports}
+    positions = {report.get(CHECKPOINT_DIR_NAME): position for position, report in enumerate(reports)}
     for entry in (noted or {}).get("checkpoints", ()):
-        if (name := entry.get("name")) is not None and name not in known:
-            reports.append(entry["metrics"])
+        if (metrics := entry.get("metrics")) is None or (name := entry.get("name")) is None:
+            continue
+        if name in positions:
+            reports[positions[name]] = metrics        # may have what a validation has added
+        else:
+            reports.append(metrics)
     return reports
 
 

@@ -6,6 +6,7 @@ same run, started again, goes on from the last report that was complete.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import shutil
@@ -99,13 +100,18 @@ class Run:
         self.stopped = False
         self.said_that_names_are_shared = False
         self.first_index = 0
+        self.lock: int | None = None
         self.unwritten: list[dict[str, Any]] = []  # reports that a killed driver had noted, but not written to all files
         self.recovered: list[str] = []             # checkpoints of which a killed driver had not noted anything
         self.begin = self.last = time.time()
         self.time_before = 0.0                     # of the run that this one goes on with
         self.restored_at = 0                       # reports made before the last restart
-        self._open(storage, pickled)
-        self.callbacks = RunCallbacks(self)
+        try:
+            self._open(storage, pickled)
+            self.callbacks = RunCallbacks(self)
+        except BaseException:
+            self._unlock()
+            raise
 
     def _open(self, storage: StorageContext | None, pickled: bytes | None) -> None:
         noted = None
@@ -118,6 +124,7 @@ class Run:
             self.first_index = self.checkpoints.made = next_number(storage.checkpoints())
         else:
             self.storage.create()
+            self.lock = lock_run(storage)
         folder = storage.trial_driver_staging_path
         os.makedirs(folder, exist_ok=True)
         self.mirror = Mirror(storage.files, folder, storage.trial_fs_path)
@@ -144,7 +151,19 @@ class Run:
         log.info("the run in %s goes on from %s; give another name for a fresh one", self.storage.experiment_fs_path,
                  self.checkpoints.newest or "its beginning, as it has no checkpoint")
 
+    def _unlock(self) -> None:
+        lock, self.lock = self.lock, None
+        if lock is not None:
+            os.close(lock)
+
     def fit(self) -> Result:
+        """Trains until all workers have come to the end."""
+        try:
+            return self._fit()
+        finally:
+            self._unlock()
+
+    def _fit(self) -> Result:
         failed = starts_failed = 0
         journals = journal_folder(engine_session.current.session_dir if engine_session.current else "", uuid.uuid4().hex)
         with _sigterm_is_an_exit(), self._noted(), self.callbacks:
@@ -335,6 +354,7 @@ class Run:
         error = self.validations.seen(ref)
         if error is not None:
             warnings.warn(f"The validation of {reported.checkpoint} failed: {error}", stacklevel=5)
+        self.checkpoints.amended.add(reported.checkpoint.path)
         self.checkpoints.save()
 
     def expire_validations(self) -> None:
@@ -362,6 +382,30 @@ def find_run(config: RunConfig, trainer: str) -> tuple[StorageContext, dict[str,
     storage.trial_name = f"{trainer}_{storage.trial_id}"
     storage.trial_dir_name = f"{trainer}_{storage.trial_id}_0_{stamp}"
     return storage, None
+
+
+def lock_run(storage: StorageContext) -> int | None:
+    """Keeps two drivers from training one run; an open file, whose lock goes with it.
+
+    Object stores cannot lock; there it is for users to see to.
+    """
+    if not storage.files.local:
+        return None
+    path = os.path.join(storage.experiment_fs_path, ".lock")
+    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        other = os.read(lock, 100).decode(errors="replace")
+        os.close(lock)
+        raise ValueError(f"the run {storage.experiment_fs_path} is being trained at this moment, by {other or 'another driver'}: "
+                         "give RunConfig another name") from None
+    except OSError:          # a file system without locks
+        os.close(lock)
+        return None
+    os.ftruncate(lock, 0)
+    os.write(lock, f"process {os.getpid()} on {socket.gethostname()}".encode())
+    return lock
 
 
 @contextlib.contextmanager
