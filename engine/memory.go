@@ -17,7 +17,7 @@ import (
 
 // The memory monitor ends processes before the machine, or the control group, is out of memory and the kernel chooses for itself.
 //
-// It looks while tasks run, as often as memory could run out, and not at all while nothing runs. Files are read on a goroutine, one at a time; what
+// It looks while tasks run or actors live (their own threads may fill memory between calls), as often as memory could run out, and not at all otherwise. Files are read on a goroutine, one at a time; what
 // follows is decided on the strand. One process is ended at a time, and the next one only when that is gone and memory is short still.
 type memoryMonitor struct {
 	source  *memmon.Source // nil: the machine does not say
@@ -29,6 +29,7 @@ type memoryMonitor struct {
 	victims []int         // processes that were ended last
 	ended   time.Duration // when
 	told    time.Duration // when the user was told that there is nobody to end
+	shrunk  time.Duration // when the store last gave memory back
 	kills   uint64
 	failed  int   // looks in a row that could not be had
 	oomSeen int64 // kills by the kernel that are accounted for
@@ -68,7 +69,7 @@ func (n *Node) watchMemory() {
 
 func (n *Node) lookAtMemory() {
 	m := &n.memory
-	if n.stopping || !n.anyBusy() {
+	if n.stopping || !n.anyBusy() && !n.anyActor() {
 		m.looking, m.near = false, false
 		m.watch.Forget()
 		return
@@ -104,6 +105,15 @@ func (n *Node) anyBusy() bool {
 	return false
 }
 
+func (n *Node) anyActor() bool {
+	for _, w := range n.workers {
+		if w.actor != nil {
+			return true
+		}
+	}
+	return false
+}
+
 func isNear(u memmon.Usage) bool { return u.Left() < min(max(u.Line/10, memoryNear), u.Line/4) }
 
 // memoryLooked takes a look in and says when the next one is due.
@@ -119,6 +129,9 @@ func (n *Node) memoryLooked(u memmon.Usage, all map[int]*memmon.Process) time.Du
 	m.watch.Note(n.now, found.list)
 	if !u.Over() {
 		return m.every
+	}
+	if n.shrinkStore(u) {
+		return min(m.every, memmon.SecondSight)
 	}
 	if len(m.victims) > 0 && m.ending(n.now, all) {
 		return m.every
@@ -136,6 +149,22 @@ func (n *Node) memoryLooked(u memmon.Usage, all map[int]*memmon.Process) time.Du
 	}
 	n.endForMemory(n.workers[c.ID], c, why, u, all, found)
 	return m.every
+}
+
+// shrinkStore has the store give back what it can do without, and tells whether to wait for that before a process is ended. That is so for a moment, and
+// not again at once: a program that makes objects all the time always leaves something to give back.
+func (n *Node) shrinkStore(u memmon.Usage) bool {
+	const wait, again = 200 * time.Millisecond, 2 * time.Second
+	m := &n.memory
+	back := n.store.GiveBack(u.Used - u.Line)
+	if back == 0 || u.Used > u.Line+(u.Limit-u.Line)/2 {
+		return false
+	}
+	if m.shrunk == 0 || n.now-m.shrunk >= again {
+		m.shrunk = n.now
+		n.logf("memory is short: the object store gives %s back", sizeText(back))
+	}
+	return n.now-m.shrunk < wait
 }
 
 // ending says whether the processes that were ended last may still have held memory when it was measured, which was before all were listed. What the

@@ -101,6 +101,49 @@ func sysError(t *testing.T, err error) *client.SysError {
 	return e
 }
 
+func TestTheStoreGivesMemoryBackFirst(t *testing.T) {
+	m := newRAM(t)
+	r := newRig(t, 2, m.options())
+	stats := func() map[string]any { return r.ask("store.stats", nil) }
+	big, err := r.c.Put(ctx(t), make([]byte, 2<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	big.Release()
+	eventually(t, "free pages", func() bool { s := stats(); return asInt(s["used"]) == 0 && asInt(s["warm"]) >= 2<<20 })
+	end := make(chan struct{})
+	r.on("waits", func(x *exec) { <-end; x.answer(inlineValue(1, []byte("alive"))) })
+	ref := r.submit(r.function("waits"), "")
+	m.mu.Lock()
+	m.base = 960 // over by 10 MiB, and nobody whose end would help
+	m.mu.Unlock()
+	m.set(0, 0)
+	eventually(t, "the store gives back", func() bool { return asInt(stats()["warm"]) == 0 })
+	close(end)
+	r.want(ref, "alive")
+}
+
+func TestAnIdleActorIsWatched(t *testing.T) {
+	m := newRAM(t)
+	r := newRig(t, 2, m.options())
+	looking := func() bool { return r.ask("node.memory", map[string]any{})["looking"].(bool) }
+	r.on("Grower", func(x *exec) { x.answer(inlineValue(1, nil)) })
+	a := r.actor("Grower")
+	eventually(t, "the actor lives and does nothing", func() bool {
+		var rows []map[string]any
+		if err := r.c.Call(ctx(t), "state.actors", map[string]any{}, &rows); err != nil {
+			t.Fatal(err)
+		}
+		return len(rows) == 1 && rows[0]["state"] == "ALIVE"
+	})
+	time.Sleep(50 * time.Millisecond) // several looks
+	if !looking() {
+		t.Error("nobody looks at what an idle actor's threads do")
+	}
+	a.Release()
+	eventually(t, "it stops looking", func() bool { return !looking() })
+}
+
 func TestGreedyTaskIsEnded(t *testing.T) {
 	m := newRAM(t)
 	r := newRig(t, 2, m.options())

@@ -47,7 +47,11 @@ func (s *Store) populateMore() {
 			}
 			s.pump()
 			s.populateMore()
-			s.trimLater()
+			if s.trimAll > 0 && !s.paging {
+				s.trim()
+			} else {
+				s.trimLater()
+			}
 		}
 	})
 }
@@ -64,8 +68,11 @@ func (s *Store) trim() {
 	if s.closed {
 		return
 	}
-	s.trimTimer = nil
-	stale := s.now() - int64(s.opts.TrimAfter)
+	if s.trimTimer != nil {
+		s.trimTimer.Stop()
+		s.trimTimer = nil
+	}
+	stale := max(s.now()-int64(s.opts.TrimAfter), s.trimAll)
 	s.arena.dropStaleSlabs(stale)
 	warm := s.arena.staleWarm(stale)
 	if warm == nil || s.paging {
@@ -98,4 +105,34 @@ func (s *Store) trim() {
 			s.pump()
 		}
 	})
+}
+
+// GiveBack returns memory to the system because that is short: all free pages, and those of objects that have a copy on disk. It says how many bytes are
+// about to go. If these are fewer than needed, others begin to be copied to disk, so that there is more another time; that is not waited for, because
+// programs fill memory faster than disks take it.
+func (s *Store) GiveBack(needed int64) int64 {
+	if s.closed || s.opts.TrimAfter < 0 {
+		return 0
+	}
+	for s.clean.first != nil {
+		if e := s.clean.first; s.mayLeave(e) {
+			s.leave(e)
+		}
+	}
+	s.arena.dropEmptySlabs()
+	s.recent = 0 // nothing is populated ahead
+	n := s.arena.warmPages << pageShift
+	if s.trimAll > 0 {
+		n += s.arena.busyPages << pageShift // they are on their way
+	}
+	if n < needed && s.spilling == 0 && s.canSpill() {
+		s.spill(needed - n)
+	}
+	if n > 0 {
+		s.trimAll = s.now()
+		if !s.paging { // else what pages it has is no longer wanted, and it goes on with the rest
+			s.trim()
+		}
+	}
+	return n
 }

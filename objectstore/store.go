@@ -85,6 +85,7 @@ type Store struct {
 	recent      int64 // most bytes handed out at once since memory was last trimmed: how far to populate ahead
 	noPopulate  bool
 	trimTimer   *time.Timer
+	trimAll     int64 // pages that became free before go back at once
 	objects     int
 	pinned      int64
 	spilled     int64

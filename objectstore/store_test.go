@@ -398,6 +398,37 @@ func TestPopulateAheadAndTrim(t *testing.T) {
 	}
 }
 
+func TestGiveBack(t *testing.T) {
+	f := open(t, Options{Capacity: 64 * mb, SpillDirs: []string{t.TempDir()}, SpillAt: 0.5, TrimAfter: time.Hour, SmallPages: true})
+	var all []*Entry
+	var seeds []byte
+	for range 10 {
+		e, seed := f.put(4*mb, "x")
+		all, seeds = append(all, e), append(seeds, seed)
+	}
+	f.until(t, "copies on disk", func() bool { return f.spilling == 0 && f.cleaned > 0 && !f.paging })
+	f.Delete(all[9])
+	used, warm := f.Used(), f.Stats().Warm
+	back := f.GiveBack(1)
+	if back <= warm || f.Used() >= used {
+		t.Errorf("%s go back, %s of them from objects that are on disk too", mib(back), mib(back-warm))
+	}
+	f.until(t, "trimming", func() bool { return f.Stats().Warm == 0 && !f.paging })
+	if f.GiveBack(0) != 0 || f.spilling != 0 {
+		t.Error("there is more to give back")
+	}
+	if f.GiveBack(4*mb) != 0 || f.spilling == 0 {
+		t.Error("nothing is copied to disk though memory is short")
+	}
+	f.until(t, "more copies", func() bool { return f.spilling == 0 })
+	if f.GiveBack(4*mb) < 4*mb {
+		t.Error("what was copied does not go")
+	}
+	for i, e := range all[:9] {
+		f.verify(e, seeds[i])
+	}
+}
+
 func TestCloseWithWorkUnderWay(t *testing.T) {
 	for i := range 8 {
 		f := open(t, Options{Capacity: 64 * mb, SpillDirs: []string{t.TempDir()}})
