@@ -23,7 +23,8 @@ type span struct {
 type extent struct {
 	page, pages int64
 	state       extentState
-	stamp       int64 // when the latest of its pages was freed, in the caller's clock
+	stamp       int64  // when the latest of its pages was freed, in the caller's clock
+	owner       *Entry // whose alone it is; nil: nobody's, a slab's or a chunk's
 
 	prev, next       *extent // neighbours by address
 	binPrev, binNext *extent // free extents of similar size, most recently freed first
@@ -254,6 +255,33 @@ func (a *arena) largestFree() int64 {
 		}
 	}
 	return best << pageShift
+}
+
+// window finds the cheapest run of extents with that many pages, given what it costs to have one free: nothing for those that are. first is nil when
+// extents that cannot be had leave no such run. What is in a run besides the pages asked for is less than its first or its last extent.
+func (a *arena) window(pages int64, cost func(*extent) (pages int64, ok bool)) (first, last *extent) {
+	var from *extent
+	var have, sum, best int64
+	for e := a.first; e != nil; e = e.next {
+		c, ok := cost(e)
+		if !ok {
+			from, have, sum = nil, 0, 0
+			continue
+		}
+		if from == nil {
+			from = e
+		}
+		have, sum = have+e.pages, sum+c
+		for have-from.pages >= pages {
+			c, _ := cost(from)
+			have, sum = have-from.pages, sum-c
+			from = from.next
+		}
+		if have >= pages && (first == nil || sum < best) {
+			first, last, best = from, e, sum
+		}
+	}
+	return first, last
 }
 
 func (e *extent) free() bool { return e.state == extentWarm || e.state == extentCold }

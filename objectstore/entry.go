@@ -76,6 +76,13 @@ func (e *Entry) File() (fd int, ok bool) {
 	return -1, false
 }
 
+// own notes whose the pages of its span are.
+func (e *Entry) own() {
+	if e.span.ext != nil {
+		e.span.ext.owner = e
+	}
+}
+
 // onArena tells whether the entry takes up space in the arena.
 func (e *Entry) onArena() bool { return e.span.size > 0 }
 

@@ -151,7 +151,10 @@ func (s *Store) makeRoom() bool {
 	if s.arena.busyPages > 0 && free >= s.queue[0].size {
 		return true // populating and trimming end in milliseconds
 	}
-	// With enough free but not in one piece, go on in steps: how much has to go is not known.
+	if want <= free && s.joinFree(s.queue[0].size) {
+		return true
+	}
+	// Where slabs are in the way, whose objects are small and many, it is not known what has to go: in steps.
 	goal := max(want-free, s.queue[0].size/8, 1)
 	for s.clean.first != nil && goal > 0 {
 		if e := s.clean.first; s.mayLeave(e) {
@@ -167,6 +170,53 @@ func (s *Store) makeRoom() bool {
 		s.spill(goal - s.spilling)
 	}
 	return s.spilling > 0 || s.arena.busyPages > 0
+}
+
+// joinFree is for a request that enough is free for, but not in one piece. What stands between the pieces has to go where that costs least: at most as
+// much as was asked for and a part of one object more. Only objects that are pinned, or being written, can be in the way everywhere.
+func (s *Store) joinFree(size int64) bool {
+	can := s.canSpill()
+	const disk = 4 // writing an object costs more than letting go of one that is on disk
+	first, last := s.arena.window(pagesFor(size), func(x *extent) (int64, bool) {
+		if x.state != extentUsed {
+			return 0, true
+		}
+		switch e := x.owner; {
+		case e == nil || e.state != resident || e.pins > 0 || e.used():
+			return 0, false
+		case e.list == &s.clean || e.spilling:
+			return x.pages, true
+		default:
+			return disk * x.pages, can
+		}
+	})
+	if first == nil {
+		return false
+	}
+	var leave, write []*Entry
+	for x := first; ; x = x.next {
+		if x.state == extentUsed && !x.owner.spilling {
+			if x.owner.list == &s.clean {
+				leave = append(leave, x.owner)
+			} else {
+				write = append(write, x.owner)
+			}
+		}
+		if x == last {
+			break
+		}
+	}
+	for _, e := range leave {
+		if s.mayLeave(e) {
+			s.leave(e)
+			s.again = true
+		}
+	}
+	if s.again && len(write) == 0 {
+		return true
+	}
+	s.spillThese(write)
+	return s.again || s.spilling > 0
 }
 
 func (s *Store) canSpill() bool {

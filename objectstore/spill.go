@@ -36,24 +36,45 @@ func (s *Store) leave(e *Entry) {
 // spill starts writing the least recently used idle entries to disk, at least one and about goal bytes. They stay readable where they are.
 func (s *Store) spill(goal int64) {
 	var batch []*Entry
-	var items [][]byte
-	for bytes := int64(0); s.idle.first != nil && bytes < goal; {
-		e := s.idle.first
+	for bytes, e := int64(0), s.idle.first; e != nil && bytes < goal; {
+		next := e.next
 		if e.used() {
 			s.CallIn(e) // a copy would not free its space
-			continue
+		} else {
+			if bytes += e.span.size; len(batch) > 0 && bytes > ioChunk {
+				break
+			}
+			batch = append(batch, e)
 		}
-		if bytes += e.span.size; len(batch) > 0 && bytes > ioChunk {
-			break
+		e = next
+	}
+	s.spillBatch(batch)
+}
+
+// spillThese starts writing idle entries to disk.
+func (s *Store) spillThese(entries []*Entry) {
+	for len(entries) > 0 {
+		n, bytes := 1, entries[0].span.size
+		for n < len(entries) && bytes+entries[n].span.size <= ioChunk {
+			bytes += entries[n].span.size
+			n++
 		}
+		s.spillBatch(entries[:n:n])
+		entries = entries[n:]
+	}
+}
+
+func (s *Store) spillBatch(batch []*Entry) {
+	if len(batch) == 0 {
+		return
+	}
+	items := make([][]byte, len(batch))
+	for i, e := range batch {
 		s.unlist(e)
 		s.held.pushBack(e)
 		e.spilling = true
 		s.spilling += e.span.size
-		batch, items = append(batch, e), append(items, s.Bytes(e))
-	}
-	if len(batch) == 0 {
-		return
+		items[i] = s.Bytes(e)
 	}
 	s.out.do(soon, func() func() {
 		recs, err := s.disk.write(items)
@@ -88,6 +109,7 @@ func (s *Store) wrote(batch []*Entry, recs []*record, err error) {
 // restore starts reading an entry back into the space it was given.
 func (s *Store) restore(e *Entry, sp span, urgency int) {
 	e.span = sp
+	e.own()
 	e.state = restoring
 	s.asked += e.size
 	s.held.pushBack(e)

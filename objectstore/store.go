@@ -219,6 +219,9 @@ func (s *Store) used() int64 { return s.arena.used - s.chunkUnused }
 // freeSpan takes an entry's space back.
 func (s *Store) freeSpan(e *Entry) {
 	s.asked -= e.size
+	if e.span.ext != nil {
+		e.span.ext.owner = nil
+	}
 	s.arena.free(e.span, s.now())
 	e.span = span{}
 }
@@ -252,6 +255,7 @@ func (s *Store) newEntry(sp span, size int64, label string) *Entry {
 	e := &Entry{s: s, span: sp, size: size, label: label, state: creating}
 	s.objects++
 	s.asked += size
+	e.own()
 	s.held.pushBack(e)
 	s.pace.begin(size)
 	s.highWater = max(s.highWater, s.used())
