@@ -16,10 +16,11 @@ from raygo import _binding, _session, _worker_errors, runtime_context
 from raygo._worker_run import State, create_actor, run
 from raygo._worker_template import Template
 
-# Imports whose time is worth saving: the node's template imports them before it forks.
+# Imports whose time is worth saving: the node's template imports them before it forks. DistributedDataParallel imports torch._dynamo when it is made.
 HEAVY = (
-    "asyncio", "numpy", "pandas", "scipy", "sklearn", "pyarrow", "polars", "torch", "torchvision", "tensorflow", "jax", "transformers", "datasets", "lightning",
-    "xgboost", "lightgbm", "cv2", "PIL", "matplotlib", "sympy", "networkx", "requests", "aiohttp", "fastapi", "pydantic", "boto3", "joblib", "nltk", "spacy",
+    "asyncio", "numpy", "pandas", "scipy", "sklearn", "pyarrow", "polars", "torch", "torch._dynamo", "torchvision", "tensorflow", "jax", "transformers",
+    "datasets", "lightning", "xgboost", "lightgbm", "cv2", "PIL", "matplotlib", "sympy", "networkx", "requests", "aiohttp", "fastapi", "pydantic", "boto3",
+    "joblib", "nltk", "spacy",
 )  # fmt: skip
 
 #: For the marker that tells whose output follows (`_template.py`). In C, because every write asks.
