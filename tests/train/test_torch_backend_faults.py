@@ -1,4 +1,5 @@
 """The backend `raygo` when something goes wrong, and what it does beside the computation."""
+import json
 import os
 import signal
 import subprocess
@@ -174,11 +175,16 @@ def test_tensors_that_it_cannot_take():
 
 
 def test_gradients_are_exchanged_during_the_backward_pass():
-    """The first layer's backward waits until the last layer's gradients have been reduced, which comes about only if that goes on beside it."""
+    """The first layer's backward waits until the last layer's gradients have been reduced, which comes about only if that goes on beside it.
+
+    The trace shows the same: the operation has ended before the waiting has.
+    """
     def ops():
         import torch.distributed as dist
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
         from torch.nn.parallel import DistributedDataParallel
+
+        from raygo.util.collective.torch_backend import trace
 
         reduced, events = threading.Event(), []
 
@@ -223,11 +229,20 @@ def test_gradients_are_exchanged_during_the_backward_pass():
         for step in range(2):
             events[:] = [step]
             reduced.clear()
-            model(torch.ones(3, 600)).sum().backward()
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile, trace() as operations:
+                model(torch.ones(3, 600)).sum().backward()
         dist.barrier()
-        return events
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace.json")
+            profile.export_chrome_trace(path)
+            operations.add_to(path)
+            with open(path) as file:
+                shown = {event["name"]: event for event in reversed(json.load(file)["traceEvents"]) if event.get("ph") == "X"}
+        first, waiting = shown["raygo::allreduce"], shown["WaitBackward"]
+        return events, first["ts"] + first["dur"], waiting["ts"] + waiting["dur"], first["args"]["bytes"]
 
-    for events in run(ops):
+    for events, reduced, waited, size in run(ops):
+        assert reduced < waited and size == 4 * 600 * 601
         assert events.index("last layer's gradients are there") < events.index("last layer's gradients are reduced") < events.index("first layer ends")
 
 

@@ -1,5 +1,7 @@
-"""The numbers by which `_binding.Group` knows types and operations (collective/collective.h)."""
+"""The numbers by which `_binding.Group` knows types and operations (collective/collective.h), and where it finds what joins several nodes."""
 from __future__ import annotations
+
+import os
 
 # By the name that NumPy and torch give a type.
 DTYPES = {
@@ -9,3 +11,10 @@ DTYPES = {
 BYTE = DTYPES["uint8"]
 
 SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR = range(8)
+
+
+def library() -> str:
+    """Path of the library that joins several nodes; opened for such groups only."""
+    import raygo
+
+    return os.path.join(os.path.dirname(raygo.__file__), "libraygo_collective.so")

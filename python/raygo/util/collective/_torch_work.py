@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from raygo import _binding, _step_profile
+from raygo.util.collective._trace import Span
 
 
 class Started(Work):
@@ -26,6 +28,7 @@ class Started(Work):
         self._elsewhere = elsewhere
         self.outcome = result
         self.finish: list[Callable[[], None]] = []
+        self.spans: list[Span] = []
         self._handles: list[_binding.Work] = []
         self._left = parts
         self._lock = threading.Lock()
@@ -57,6 +60,8 @@ class Started(Work):
         except Exception as error:
             self._trouble = error
         self.finish.clear()
+        for span in self.spans:
+            span.ended = time.time_ns()
         with self._lock:
             waiting = self._settled
         if waiting is not None:

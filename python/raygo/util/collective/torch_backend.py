@@ -28,11 +28,12 @@ from torch._C._distributed_c10d import Backend as C10dBackend
 from torch._C._distributed_c10d import Work
 
 from raygo import _binding
-from raygo.util.collective import _codes
+from raygo.util.collective import _codes, _trace
 from raygo.util.collective._torch_store import GroupStore, incarnation
 from raygo.util.collective._torch_work import Started, let_torch_ask
+from raygo.util.collective._trace import trace
 
-__all__ = ["RaygoBackend", "empty", "register_backend"]
+__all__ = ["RaygoBackend", "empty", "register_backend", "trace"]
 
 NAME = "raygo"
 
@@ -128,6 +129,8 @@ class RaygoBackend(C10dBackend):
         if into is not None and into.copies:
             work.finish.append(into.finish)
             keep = (keep, into)
+        if _trace.current is not None:
+            work.spans.append(_trace.current.begin(name, sum(t.nbytes for t in result)))
         work.add(getattr(self._group, "i" + name)(*arguments, keep, work.part_ended, timeout))
         return work
 
@@ -460,14 +463,8 @@ def _create(options: Any, pg_options: Any = None) -> RaygoBackend:
     timeout = options.timeout or timedelta(minutes=30)
     store = options.store
     name = f"torch-{options.group_id}-{incarnation(store, options.group_size)}"
-    group = _binding.Group(name, options.group_rank, options.group_size, GroupStore(store), timeout=timeout.total_seconds(), library=_library())
+    group = _binding.Group(name, options.group_rank, options.group_size, GroupStore(store), timeout=timeout.total_seconds(), library=_codes.library())
     return RaygoBackend(group, timeout)
-
-
-def _library() -> str:
-    import raygo
-
-    return os.path.join(os.path.dirname(raygo.__file__), "libraygo.so")
 
 
 def register_backend() -> None:

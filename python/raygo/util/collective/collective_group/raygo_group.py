@@ -77,14 +77,9 @@ class RaygoGroup(BaseGroup):
 
     def __init__(self, world_size: int, rank: int, group_name: str, gloo_timeout: int = 30000) -> None:
         super().__init__(world_size, rank, group_name)
-        import os
-
-        import raygo
-
-        library = os.path.join(os.path.dirname(raygo.__file__), "libraygo.so")
         seconds = gloo_timeout / 1000
         with Meeting(group_name, world_size, seconds) as meeting:
-            self._group = _binding.Group(group_name, rank, world_size, meeting, timeout=seconds, library=library)
+            self._group = _binding.Group(group_name, rank, world_size, meeting, timeout=seconds, library=_codes.library())
             # Between two barriers: when all have been told all, and before anybody can make a group of the same name again.
             self._group.barrier()
             if rank == 0:
