@@ -59,7 +59,7 @@ build: | $(PY) ## rebuild the native parts in place
 generate: ## write the files that follow from capi/errors.tsv and VERSION
 	@$(PYTHON) capi/generate.py
 
-STEPS := gofmt vet staticcheck generated ruff mypy headers warnings gotest pytest acceptance bugs wheel bench
+STEPS := gofmt vet staticcheck generated ruff mypy headers warnings gotest pytest examples acceptance bugs wheel bench
 
 test: $(VENV)/.test build ## install what is needed and run everything that CI runs
 	@total=$$(date +%s); for step in $(STEPS); do \
@@ -123,6 +123,12 @@ step-gotest:
 
 step-pytest:
 	@$(PY) -m pytest -q tests
+
+# Every example ends by itself, and says so when what it computes is not right.
+step-examples:
+	@for example in python/examples/*.py; do \
+	  echo "$$example"; out=$$(timeout 600 $(PY) $$example 2>&1) || { echo "$$out" | tail -40 >&2; echo "$$example failed" >&2; exit 1; }; \
+	done
 
 # Acceptance tests and bug reports stand beside a checkout, not in it; without them there is nothing to run.
 ACCEPTANCE := core objects actors joblib

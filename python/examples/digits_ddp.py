@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import tempfile
 import time
 
@@ -89,7 +88,7 @@ def train_on_digits(config: dict) -> None:
             total += loss.item()
         with torch.no_grad():
             accuracy = (model(images[split:]).argmax(1) == labels[split:]).float().mean().item()
-        metrics = {"epoch": epoch, "loss": total / len(loader), "accuracy": accuracy, "pid": os.getpid()}
+        metrics = {"epoch": epoch, "loss": total / len(loader), "accuracy": accuracy, "pid": os.getpid(), "backend": torch.distributed.get_backend()}
         with tempfile.TemporaryDirectory() as folder:
             if context.get_world_rank() == 0:
                 inner = model.module if hasattr(model, "module") else model
@@ -102,7 +101,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--workers", type=int, default=2)
     options.add_argument("--epochs", type=int, default=12)
-    options.add_argument("--storage", help="where the run is stored; a temporary folder by default")
+    options.add_argument("--storage", help="where the run is stored; a new temporary folder by default")
     given = options.parse_args()
 
     raygo.init(num_cpus=max(given.workers, os.cpu_count() or 1), log_to_driver=True)
@@ -127,7 +126,7 @@ def main() -> None:
     took = time.perf_counter() - start
     say(f"{len(many)} more tasks took {took:.2f} s: {len(many) / took:,.0f} tasks/s")
 
-    folder = given.storage or tempfile.mkdtemp(prefix="raygo-demo-")
+    folder = given.storage or tempfile.mkdtemp(prefix="raygo-demo-")      # it stays, to look into
     data = raygo.put((images, labels))
     say(f"training on {given.workers} workers")
     trainer = TorchTrainer(
@@ -145,16 +144,14 @@ def main() -> None:
 
     best = result.get_best_checkpoint("accuracy", "max")
     assert best is not None and result.metrics is not None
-    say(f"the best checkpoint is {best.path}")
+    say(f"the gradients were summed by the backend {result.metrics['backend']!r}; the best checkpoint is {best.path}")
     held = list_objects(limit=10_000)
     say(f"the images ({images.nbytes / 1e3:.0f} kB) went to the object store once and all tasks read them there; "
         f"now it has {len(held)} objects with {sum(o.object_size for o in held) / 1e3:.0f} kB")
     accuracy = result.metrics["accuracy"]
     raygo.shutdown()
-    if not given.storage:
-        shutil.rmtree(folder)
     say(f"accuracy on {len(labels) - 1437} images that training did not see: {accuracy:.1%}")
-    if accuracy < 0.9:
+    if accuracy < 0.95:
         raise SystemExit("that is less than it should be")
 
 

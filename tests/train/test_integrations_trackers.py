@@ -199,7 +199,8 @@ def test_aim_has_a_run(tmp_path):
     from raygo.tune.logger.aim import AimLoggerCallback
 
     run(AimLoggerCallback(repo=str(tmp_path), metrics=["loss"]), tmp_path, [{"loss": 1.0, "other": 1}, {"loss": 0.5}], lr=0.1)
-    (found,) = aim.Repo(str(tmp_path)).iter_runs()
+    repo = aim.Repo(str(tmp_path))
+    (found,) = [repo.get_run(name) for name in repo.list_all_runs()]
     assert found["hparams"] == {"lr": 0.1} and found.name == "trial_abc_00000"
     (metric,) = [m for m in found.metrics() if m.name == "loss"]
     assert list(metric.values.values_list()) == [1.0, 0.5] and "other" not in {m.name for m in found.metrics()}
