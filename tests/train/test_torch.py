@@ -88,3 +88,12 @@ def test_the_cause_and_not_what_follows_from_it(tmp_path):
 
     with pytest.raises(raygo.train.TrainingFailedError, match="rank 1 .*the cause"):
         fit(loop, tmp_path)
+
+
+def test_a_checkpoint_keeps_what_prepares_the_inputs():
+    checkpoint = TorchCheckpoint.from_model(torch.nn.Linear(1, 1), preprocessor={"mean": 3})
+    again = TorchCheckpoint(checkpoint.path)
+    assert again.get_preprocessor() == {"mean": 3}
+    again.set_preprocessor(None)
+    assert TorchCheckpoint(checkpoint.path).get_preprocessor() is None
+    assert TorchCheckpoint.from_state_dict({}).get_preprocessor() is None

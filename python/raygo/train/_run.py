@@ -6,7 +6,6 @@ same run, started again, goes on from the last report that was complete.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -27,11 +26,12 @@ from raygo.train._callbacks import RunCallbacks
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._data_config import DataConfig, materialize
 from raygo.train._failures import WorkersFailed
+from raygo.train._folder import drop_half_line, find_run, lock_run
 from raygo.train._gather import Gather, journal_folder
 from raygo.train._kept import ERRORED, FINISHED, INTERRUPTED, RUNNING, KeptCheckpoints, next_number
 from raygo.train._messages import Brought, Place, Report
 from raygo.train._reported import ReportedCheckpoint, ReportedCheckpointStatus, ValidationConfig, Validations
-from raygo.train._result import Result, frame, read_history, read_note
+from raygo.train._result import Result, frame, read_history
 from raygo.train._settings import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from raygo.train._storage import Mirror, StorageContext, checkpoint_name
 from raygo.train._worker_group import WorkerGroup, check_feasible
@@ -144,7 +144,7 @@ class Run:
                 with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "wb") as file:
                     file.write(self.storage.files.read(f"{self.storage.trial_fs_path}/{name}"))
         for name in (RESULT_FILE_JSON, EXPR_PROGRESS_FILE):
-            _drop_half_line(os.path.join(folder, name))
+            drop_half_line(os.path.join(folder, name))
         self.recovered = self.checkpoints.load(noted, self.history)
         self.reported = [ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus.COMMITTED) for checkpoint, metrics in self.checkpoints.kept]
         self.time_before = float(self.history[-1].get(TIME_TOTAL_S, 0.0)) if self.history else 0.0
@@ -370,44 +370,6 @@ class Run:
             self.expire_validations()
 
 
-def find_run(config: RunConfig, trainer: str) -> tuple[StorageContext, dict[str, Any] | None]:
-    """Where a run is stored, and what is noted of it if it is there already: a name that was given before means the same run."""
-    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-    storage = StorageContext(config.storage_path, config.name or f"{trainer}_{stamp}_{uuid.uuid4().hex[:4]}", storage_filesystem=config.storage_filesystem)
-    noted = read_note(storage.files, storage.experiment_fs_path) if config.name else None
-    if noted is not None and noted.get("trial_dir_name"):
-        storage.trial_dir_name, storage.trial_id, storage.trial_name = noted["trial_dir_name"], noted["trial_id"], noted["trial_name"]
-        return storage, noted
-    storage.trial_id = f"{uuid.uuid4().hex[:5]}_00000"
-    storage.trial_name = f"{trainer}_{storage.trial_id}"
-    storage.trial_dir_name = f"{trainer}_{storage.trial_id}_0_{stamp}"
-    return storage, None
-
-
-def lock_run(storage: StorageContext) -> int | None:
-    """Keeps two drivers from training one run; an open file, whose lock goes with it.
-
-    Object stores cannot lock; there it is for users to see to.
-    """
-    if not storage.files.local:
-        return None
-    path = os.path.join(storage.experiment_fs_path, ".lock")
-    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        other = os.read(lock, 100).decode(errors="replace")
-        os.close(lock)
-        raise ValueError(f"the run {storage.experiment_fs_path} is being trained at this moment, by {other or 'another driver'}: "
-                         "give RunConfig another name") from None
-    except OSError:          # a file system without locks
-        os.close(lock)
-        return None
-    os.ftruncate(lock, 0)
-    os.write(lock, f"process {os.getpid()} on {socket.gethostname()}".encode())
-    return lock
-
-
 @contextlib.contextmanager
 def _sigterm_is_an_exit() -> Iterator[None]:
     """While a run lasts, SIGTERM raises SystemExit, so that workers are stopped and the state is noted; unless the script handles it itself."""
@@ -423,14 +385,6 @@ def _sigterm_is_an_exit() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _drop_half_line(path: str) -> None:
-    """A driver that was killed may have left the last line unfinished."""
-    with contextlib.suppress(FileNotFoundError), open(path, "rb+") as file:
-        data = file.read()
-        if data and not data.endswith(b"\n"):
-            file.truncate(data.rfind(b"\n") + 1)
 
 
 def _environment(place: Place) -> dict[str, str]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._data_config import DataConfig
+from raygo.train._folder import find_run
 from raygo.train._kept import FINISHED
 from raygo.train._reported import ValidationConfig
 from raygo.train._result import Result
-from raygo.train._run import Run, find_run
+from raygo.train._run import Run
 from raygo.train._settings import RunConfig, ScalingConfig
 from raygo.train.backend import BackendConfig
 from raygo.train.base_trainer import BaseTrainer

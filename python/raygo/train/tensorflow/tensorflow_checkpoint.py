@@ -6,12 +6,12 @@ import shutil
 import tempfile
 from typing import Any
 
-from raygo.train._checkpoint import Checkpoint
+from raygo.train._framework_checkpoint import FrameworkCheckpoint
 
 __all__ = ["TensorflowCheckpoint"]
 
 
-class TensorflowCheckpoint(Checkpoint):
+class TensorflowCheckpoint(FrameworkCheckpoint):
     """A checkpoint with a model in Keras's file, an HDF5 file or a SavedModel's folder."""
 
     MODEL_FILENAME = "model.keras"
@@ -20,31 +20,32 @@ class TensorflowCheckpoint(Checkpoint):
     @classmethod
     def from_model(cls, model: Any, *, preprocessor: Any = None) -> TensorflowCheckpoint:
         """A checkpoint of a Keras model."""
-        _no_preprocessor(preprocessor)
         folder = tempfile.mkdtemp(prefix="checkpoint_")
         model.save(os.path.join(folder, cls.MODEL_FILENAME))
-        return cls(folder)
+        made = cls(folder)
+        made.keep_preprocessor(preprocessor)
+        return made
 
     @classmethod
     def from_h5(cls, file_path: str, *, preprocessor: Any = None) -> TensorflowCheckpoint:
         """A checkpoint of an HDF5 file that Keras has written."""
-        _no_preprocessor(preprocessor)
         if not os.path.isfile(file_path) or not file_path.endswith(".h5"):
             raise ValueError(f"{file_path} is no file that ends in .h5")
         folder = tempfile.mkdtemp(prefix="checkpoint_")
         shutil.copy(file_path, folder)
         made = cls(folder)
         made.update_metadata({cls._METADATA: os.path.basename(file_path)})
+        made.keep_preprocessor(preprocessor)
         return made
 
     @classmethod
     def from_saved_model(cls, dir_path: str, *, preprocessor: Any = None) -> TensorflowCheckpoint:
         """A checkpoint of a SavedModel's folder."""
-        _no_preprocessor(preprocessor)
         if not os.path.isdir(dir_path):
             raise ValueError(f"{dir_path} is no folder")
         made = cls(shutil.copytree(dir_path, os.path.join(tempfile.mkdtemp(prefix="checkpoint_"), "saved_model")))
         made.update_metadata({cls._METADATA: "."})
+        made.keep_preprocessor(preprocessor)
         return made
 
     def get_model(self) -> Any:
@@ -58,8 +59,3 @@ class TensorflowCheckpoint(Checkpoint):
             import keras
 
             return keras.models.load_model(os.path.join(folder, name))
-
-
-def _no_preprocessor(preprocessor: Any) -> None:
-    if preprocessor is not None:
-        raise NotImplementedError("TensorflowCheckpoint(preprocessor=...): raygo.data's preprocessors are not there yet")

@@ -5,15 +5,17 @@ import os
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from raygo.train._checkpoint import Checkpoint
+from raygo.train._framework_checkpoint import FrameworkCheckpoint
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["TorchCheckpoint"]
 
+ENCODED_DATA_KEY = "torch_encoded_data"
 
-class TorchCheckpoint(Checkpoint):
+
+class TorchCheckpoint(FrameworkCheckpoint):
     """A checkpoint with a model, or its weights, in one file."""
 
     MODEL_FILENAME = "model.pt"
@@ -30,13 +32,13 @@ class TorchCheckpoint(Checkpoint):
 
     @classmethod
     def _save(cls, what: Any, preprocessor: Any) -> TorchCheckpoint:
-        if preprocessor is not None:
-            raise NotImplementedError("TorchCheckpoint(preprocessor=...): raygo.data's preprocessors are not there yet")
         import torch
 
         folder = tempfile.mkdtemp(prefix="checkpoint_")
         torch.save(what, os.path.join(folder, cls.MODEL_FILENAME))
-        return cls(folder)
+        made = cls(folder)
+        made.keep_preprocessor(preprocessor)
+        return made
 
     def get_model(self, model: torch.nn.Module | None = None) -> torch.nn.Module:
         """The model.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import raygo
 from raygo import _step_profile
+from raygo.train._absent import absent
 from raygo.train.context import get_context
 from raygo.train.torch import _amp
 
@@ -268,6 +269,9 @@ def backward(tensor: torch.Tensor) -> None:
     scaler = _amp.scaler()
     (scaler.scale(tensor) if scaler is not None else tensor).backward()
 
+
+TorchWorkerProfiler = absent("raygo.train.torch.train_loop_utils.TorchWorkerProfiler",
+                             "use torch.profiler.profile in the training function, or RAYGO_TRAIN_PROFILE=1 for what a step's time goes into")
 
 # The seed of enable_reproducibility; loaders' processes get theirs from it.
 _seed: int | None = None

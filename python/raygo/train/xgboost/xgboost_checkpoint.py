@@ -8,12 +8,12 @@ from typing import Any
 import xgboost
 
 from raygo.train._boosting import model_file
-from raygo.train._checkpoint import Checkpoint
+from raygo.train._framework_checkpoint import FrameworkCheckpoint
 
 __all__ = ["XGBoostCheckpoint"]
 
 
-class XGBoostCheckpoint(Checkpoint):
+class XGBoostCheckpoint(FrameworkCheckpoint):
     """A checkpoint with a booster in one file."""
 
     MODEL_FILENAME = "model.json"
@@ -26,15 +26,17 @@ class XGBoostCheckpoint(Checkpoint):
         ----------
         booster : xgboost.Booster
             The model.
+        preprocessor : object, optional
+            What prepares its inputs, for `get_preprocessor`.
         path : str, optional
             The folder; a new temporary one by default.
         """
-        if preprocessor is not None:
-            raise NotImplementedError("XGBoostCheckpoint(preprocessor=...): raygo.data's preprocessors are not there yet")
         folder = path or tempfile.mkdtemp(prefix="checkpoint_")
         os.makedirs(folder, exist_ok=True)
         booster.save_model(os.path.join(folder, cls.MODEL_FILENAME))
-        return cls(folder)
+        made = cls(folder)
+        made.keep_preprocessor(preprocessor)
+        return made
 
     def get_model(self) -> xgboost.Booster:
         """The booster."""
