@@ -7,7 +7,10 @@ import sys
 import zipfile
 from pathlib import Path
 
-NEEDED = {"raygo/__init__.py", "raygo/py.typed", "raygo/_binding.pyi", "raygo/libraygo.so", "raygo/libraygo_collective.so", "raygo/raygo-gpus", "raygo/_cli/__init__.py", "raygo/_template.py"}
+NEEDED = {
+    "raygo/__init__.py", "raygo/py.typed", "raygo/_binding.pyi", "raygo/libraygo.so", "raygo/libraygo_collective.so", "raygo/raygo-gpus",
+    "raygo/_cli/__init__.py", "raygo/_template.py",
+}
 
 
 def problems(wheel: Path) -> list[str]:
