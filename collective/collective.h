@@ -119,7 +119,8 @@ typedef struct rgc_net {
   int (*broadcast)(void *ctx, void *buf, size_t bytes, int root_node, int64_t timeout_ns, rgc_error *err);
   void (*post)(void *ctx, rgc_p2p *op);      /* returns at once; from any rank to any rank of another node; in order per pair and tag */
   int (*cancel)(void *ctx, rgc_p2p *op);     /* 1: it had not begun, and done will not be called.  0: too late */
-  void (*abort)(void *ctx, const char *why); /* ends everything under way with RAYGO_EGROUP and tells the other nodes why; calls done only later, from another thread */
+  void (*abort)(void *ctx, int code, int rank, const char *why); /* ends everything under way and tells the other nodes, with the words given; calls done only
+                                                                    later, from another thread */
   void (*close)(void *ctx);                  /* nothing is under way any more; frees ctx */
 } rgc_net;
 

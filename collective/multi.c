@@ -176,6 +176,7 @@ static int messages(struct rgc_ctx *x) {
   size_t size = rgc_dtype_size(c->dtype);
   struct rgc_part *parts = malloc(2 * (size_t)g->size * sizeof *parts);
   if (!parts) return no_memory(x);
+  rgc_post(x);                         /* or a rank whose messages went fast would be two calls ahead of another on its node */
   int n = 0;
   bool root = c->root == g->rank;
   for (int i = 0; i < g->size; i++) {

@@ -47,8 +47,8 @@ void rgc_stir(rgc_group *g) {
   }
 }
 
-static void abort_net(rgc_group *g, const char *why) {
-  if (g->has_net && !atomic_exchange(&g->net_aborted, 1)) g->net.abort(g->net.ctx, why);
+static void abort_net(rgc_group *g, int code, int rank, const char *why) {
+  if (g->has_net && !atomic_exchange(&g->net_aborted, 1)) g->net.abort(g->net.ctx, code, rank, why);
 }
 
 void rgc_break(rgc_group *g, int code, int rank, const char *why) {
@@ -61,7 +61,7 @@ void rgc_break(rgc_group *g, int code, int rank, const char *why) {
     atomic_store(&s->why_state, 2);
     rgc_stir(g);
   }
-  abort_net(g, why);
+  abort_net(g, code, rank, why);
 }
 
 int rgc_broke(rgc_group *g, rgc_error *err) {
@@ -71,7 +71,7 @@ int rgc_broke(rgc_group *g, rgc_error *err) {
   /* Who breaks it needs microseconds to say why, unless it was killed meanwhile. */
   for (int i = 0; state == 1 && i < 1000; i++, state = atomic_load(&s->why_state)) sched_yield();
   if (state == 1) return rgc_fail(err, RAYGO_EGROUP, -1, "Group %s is broken, and the rank that knew why ended before it could say so. Make a new group.", g->name);
-  abort_net(g, s->why);
+  abort_net(g, s->why_code, s->why_rank, s->why);
   return rgc_fail(err, s->why_code, s->why_rank, "%s", s->why);
 }
 

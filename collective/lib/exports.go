@@ -301,9 +301,9 @@ func raygoGoNetCancel(handle C.uint64_t, op *C.rgc_p2p) C.int {
 }
 
 //export raygoGoNetAbort
-func raygoGoNetAbort(handle C.uint64_t, why *C.char) {
+func raygoGoNetAbort(handle C.uint64_t, code, rank C.int, why *C.char) {
 	if m := meshes.get(uint64(handle)); m != nil {
-		m.Abort(C.GoString(why))
+		m.Abort(&tcp.Fault{Code: errs.Code(code), Rank: int(rank), Text: C.GoString(why)})
 	}
 }
 

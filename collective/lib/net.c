@@ -64,8 +64,8 @@ static void net_post(void *ctx, rgc_p2p *op) {
 
 static int net_cancel(void *ctx, rgc_p2p *op) { return forked(NULL) ? 1 : raygoGoNetCancel(handle(ctx), op); }
 
-static void net_abort(void *ctx, const char *why) {
-  if (!forked(NULL)) raygoGoNetAbort(handle(ctx), (char *)why);
+static void net_abort(void *ctx, int code, int rank, const char *why) {
+  if (!forked(NULL)) raygoGoNetAbort(handle(ctx), code, rank, (char *)why);
 }
 
 static void net_close(void *ctx) {

@@ -173,9 +173,9 @@ func (m *Mesh) Fault() *Fault {
 	}
 }
 
-// Abort ends everything under way with EGROUP and tells the other nodes why.
-func (m *Mesh) Abort(why string) {
-	m.breakWith(&Fault{errs.EGROUP, -1, why}, nil, false)
+// Abort ends everything under way with this fault and tells the other nodes.
+func (m *Mesh) Abort(why *Fault) {
+	m.breakWith(why, nil, false)
 }
 
 // breakWith breaks the mesh, unless it is broken. from is the control connection that said so.

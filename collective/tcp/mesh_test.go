@@ -307,7 +307,7 @@ func TestTimeoutNamesWhoHasNotCalled(t *testing.T) {
 func TestAbortEndsEverything(t *testing.T) {
 	failed := make(chan *Fault, 4)
 	meshes := cluster(t, ones(4), func(c *Config) { c.Fail = func(f *Fault) { failed <- f } })
-	time.AfterFunc(100*time.Millisecond, func() { meshes[3].Abort("somebody pressed Ctrl-C") })
+	time.AfterFunc(100*time.Millisecond, func() { meshes[3].Abort(&Fault{errs.EGROUP, -1, "somebody pressed Ctrl-C"}) })
 	for i, err := range each(meshes[:3], func(_ int, m *Mesh) error { return m.Allreduce(make([]byte, 80), 10, 0, 0, time.Minute) }) {
 		if err == nil || !strings.Contains(err.Error(), "Ctrl-C") {
 			t.Errorf("node %d: %v", i, err)

@@ -133,8 +133,8 @@ func TestAbortEndsMessages(t *testing.T) {
 	meshes := cluster(t, []int{1, 2}, nil)
 	_, received := post(meshes[2], false, 0, 0, make([]byte, 10))
 	_, sent := post(meshes[0], true, 1, 0, make([]byte, 1<<20))
-	meshes[2].Abort("enough")
-	meshes[0].Abort("enough")
+	meshes[2].Abort(&Fault{errs.EGROUP, -1, "enough"})
+	meshes[0].Abort(&Fault{errs.EGROUP, -1, "enough"})
 	for _, done := range []chan *Fault{sent, received} {
 		if f := outcome(t, done); f == nil || f.Code != errs.EGROUP || f.Text != "enough" {
 			t.Errorf("%v", f)
