@@ -28,7 +28,7 @@ static void forked_child(void) {
 
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, forked_child); }
 
-static int forked(rgc_error *err) {
+int rga_forked(rgc_error *err) {
   if (!atomic_load_explicit(&in_child, memory_order_relaxed)) return 0;
   if (err) {
     err->code = RAYGO_EFORKED;
@@ -41,39 +41,39 @@ static int forked(rgc_error *err) {
 static uint64_t handle(void *ctx) { return (uint64_t)(uintptr_t)ctx; }
 
 static int net_allreduce(void *ctx, void *buf, size_t count, int dtype, int op, int64_t timeout_ns, rgc_error *err) {
-  return forked(err) ? RAYGO_EFORKED : raygoGoNetAllreduce(handle(ctx), buf, count, dtype, op, timeout_ns, err);
+  return rga_forked(err) ? RAYGO_EFORKED : raygoGoNetAllreduce(handle(ctx), buf, count, dtype, op, timeout_ns, err);
 }
 
 static int net_allgather(void *ctx, void *buf, const size_t *offsets, int64_t timeout_ns, rgc_error *err) {
-  return forked(err) ? RAYGO_EFORKED : raygoGoNetAllgather(handle(ctx), buf, (size_t *)offsets, timeout_ns, err);
+  return rga_forked(err) ? RAYGO_EFORKED : raygoGoNetAllgather(handle(ctx), buf, (size_t *)offsets, timeout_ns, err);
 }
 
 static int net_reducescatter(void *ctx, void *buf, const size_t *offsets, int dtype, int op, int64_t timeout_ns, rgc_error *err) {
-  return forked(err) ? RAYGO_EFORKED : raygoGoNetReducescatter(handle(ctx), buf, (size_t *)offsets, dtype, op, timeout_ns, err);
+  return rga_forked(err) ? RAYGO_EFORKED : raygoGoNetReducescatter(handle(ctx), buf, (size_t *)offsets, dtype, op, timeout_ns, err);
 }
 
 static int net_broadcast(void *ctx, void *buf, size_t bytes, int root_node, int64_t timeout_ns, rgc_error *err) {
-  return forked(err) ? RAYGO_EFORKED : raygoGoNetBroadcast(handle(ctx), buf, bytes, root_node, timeout_ns, err);
+  return rga_forked(err) ? RAYGO_EFORKED : raygoGoNetBroadcast(handle(ctx), buf, bytes, root_node, timeout_ns, err);
 }
 
 static void net_post(void *ctx, rgc_p2p *op) {
   rgc_error err;
-  if (forked(&err)) op->done(op, err.code, err.message);
+  if (rga_forked(&err)) op->done(op, err.code, err.message);
   else raygoGoNetPost(handle(ctx), op);
 }
 
-static int net_cancel(void *ctx, rgc_p2p *op) { return forked(NULL) ? 1 : raygoGoNetCancel(handle(ctx), op); }
+static int net_cancel(void *ctx, rgc_p2p *op) { return rga_forked(NULL) ? 1 : raygoGoNetCancel(handle(ctx), op); }
 
 static void net_abort(void *ctx, int code, int rank, const char *why) {
-  if (!forked(NULL)) raygoGoNetAbort(handle(ctx), code, rank, (char *)why);
+  if (!rga_forked(NULL)) raygoGoNetAbort(handle(ctx), code, rank, (char *)why);
 }
 
 static void net_close(void *ctx) {
-  if (!forked(NULL)) raygoGoNetClose(handle(ctx));
+  if (!rga_forked(NULL)) raygoGoNetClose(handle(ctx));
 }
 
 __attribute__((visibility("default"))) int raygo_net_open(const rgc_net_spec *spec, rgc_net *out, rgc_error *err) {
-  if (forked(err)) return RAYGO_EFORKED;
+  if (rga_forked(err)) return RAYGO_EFORKED;
   uint64_t opened = 0;
   int r = raygoGoNetOpen((rgc_net_spec *)spec, &opened, err);
   if (r) return r;
