@@ -180,8 +180,10 @@ class TuneController:
             return False
         if self._stopping_all:
             return True
-        if not self.search_alg.is_finished():
-            self._add_trials()
+        if not self.search_alg.is_finished() and not self._add_trials() and not self.search_alg.is_finished():
+            who = getattr(self.search_alg, "searcher", self.search_alg)
+            raise TuneError(f"{type(who).__name__} proposes nothing, though there is no trial that it could wait for; a searcher that is done "
+                            "returns Searcher.FINISHED")
         return not self._live and self.search_alg.is_finished()
 
     def _step(self) -> None:

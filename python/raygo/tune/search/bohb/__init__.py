@@ -1,0 +1,4 @@
+"""Search by BOHB, for HyperBandForBOHB."""
+from raygo.tune.search.bohb.bohb_search import TuneBOHB
+
+__all__ = ["TuneBOHB"]
