@@ -11,6 +11,7 @@ import os
 import time
 import traceback
 from dataclasses import dataclass, field
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 import raygo
@@ -291,8 +292,8 @@ class TuneController:
         return TrialSetup(trial.config, storage, trial.placement_group_factory, checkpoint, counters, frequency, at_end, trial.log_to_file, self._chdir)
 
     def _has_started(self, trial: Trial, process: Process, answer: Any) -> None:
-        self._release_read(trial)
         if answer is None:              # a process that could not become another trial
+            self._release_read(trial)
             self._processes.leave(process)
             process, ref = self._processes.start_fresh(trial, self._setup(trial))
             self._started[trial.trial_id] = process
@@ -327,6 +328,8 @@ class TuneController:
         kind, trial, process = found
         try:
             answer = raygo.get(ref)
+            if isinstance(answer, dict):          # thousands of trials share the names
+                answer = {intern(key) if type(key) is str else key: value for key, value in answer.items()}
         except RayError as error:
             self._has_failed(trial, process, error)
             return
@@ -339,6 +342,7 @@ class TuneController:
             self._has_reported(trial, process, answer)
 
     def _has_reported(self, trial: Trial, process: Process, result: dict[str, Any]) -> None:
+        self._release_read(trial)       # a function reads its checkpoint when it likes, but before it reports
         if result.get(RESULT_DUPLICATE):
             self._complete(trial, quiet=True)
             return

@@ -24,7 +24,8 @@ TRIAL_STATE_FILENAME = "trial_metadata.json"
 # A folder's name may have 255 bytes; the time is appended to this.
 _LONGEST_NAME = int(os.environ.get("TUNE_MAX_LEN_IDENTIFIER", "130"))
 # Numbers of a report that say nothing about how well a trial does.
-_NO_METRICS = frozenset(("pid", "timestamp", "config", "done", "time_since_restore", "iterations_since_restore", "timesteps_since_restore"))
+_NO_METRICS = frozenset(("pid", "timestamp", "config", "done", "time_this_iter_s", "time_since_restore", "iterations_since_restore",
+                         "timesteps_since_restore"))
 
 
 class ExportFormat:

@@ -83,7 +83,7 @@ class PB2(PopulationBasedTraining):
         span = np.array([b[1] for b in self._bounds.values()]) - low
         starts = np.random.uniform(size=(_STARTS, len(low)))
         if len(self._data) < 3:
-            return list(low + starts[0] * span)
+            return [float(v) for v in low + starts[0] * span]
         rows = np.array([x for x, _ in self._data])
         rises = np.array([y for _, y in self._data])
         # All in the unit cube, the rises with mean 0 and deviation 1.
@@ -103,7 +103,7 @@ class PB2(PopulationBasedTraining):
             return -float(mean[0] + kappa * deviation[0])
 
         found = [minimize(against, x, bounds=[(0, 1)] * len(low), method="L-BFGS-B") for x in starts[np.argsort([against(x) for x in starts])[:5]]]
-        return list(low + min(found, key=lambda f: f.fun).x * span)
+        return [float(v) for v in low + min(found, key=lambda f: f.fun).x * span]
 
 
 def _range(columns: Any) -> Any:

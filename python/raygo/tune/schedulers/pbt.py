@@ -282,17 +282,22 @@ def explore(config: dict[str, Any], mutations: dict[str, Any], resample_probabil
         elif random.random() < resample_probability:
             new[key], done[key] = _draw(allowed), "resample"
         else:
-            factor = random.choice(perturbation_factors)
-            changed = config[key] * factor
-            if isinstance(allowed, (Float, Integer)):      # what the domain does not have would not be a config of the search
-                top = allowed.upper - 1 if isinstance(allowed, Integer) else allowed.upper
-                changed = min(max(changed, allowed.lower), top)
-            new[key], done[key] = (int(changed) if isinstance(config[key], int) else changed), f"* {factor}"
+            new[key], done[key] = _multiplied(config[key], allowed, perturbation_factors)
     if custom_explore_fn is not None:
         new = custom_explore_fn(new)
         if not isinstance(new, dict):
             raise TuneError(f"custom_explore_fn returned a {type(new).__name__}: return the new config")
     return new, done
+
+
+def _multiplied(value: Any, allowed: Any, factors: tuple[float, ...]) -> tuple[Any, str]:
+    """A value a little larger or smaller; a domain's bounds hold."""
+    low, high = -math.inf, math.inf
+    if isinstance(allowed, (Float, Integer)):
+        low, high = allowed.lower, allowed.upper - 1 if isinstance(allowed, Integer) else allowed.upper
+    factor = random.choice([f for f in factors if low <= value * f <= high] or list(factors))
+    changed = min(max(value * factor, low), high)
+    return (int(changed) if isinstance(value, int) else changed), f"* {factor}"
 
 
 def _neighbour(value: Any, values: list[Any], resample_probability: float) -> tuple[Any, str]:

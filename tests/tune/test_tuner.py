@@ -1,0 +1,199 @@
+"""Searches from end to end."""
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import raygo
+from raygo import tune
+from raygo.tune import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner
+
+
+def run(folder: Path, **more) -> RunConfig:
+    return RunConfig(storage_path=str(folder), verbose=0, **more)
+
+
+def steps(config):
+    for i in range(3):
+        tune.report({"score": config["x"] * (i + 1)})
+
+
+def test_results_are_those_of_the_configs(tmp_path):
+    grid = Tuner(steps, param_space={"x": tune.grid_search([1, 3, 2])}, tune_config=TuneConfig(metric="score", mode="max"), run_config=run(tmp_path)).fit()
+    assert [r.metrics["score"] for r in grid] == [3, 9, 6] and grid.get_best_result().config == {"x": 3}
+    assert grid.get_best_result(mode="min", scope="all").config == {"x": 1} and grid.get_best_result(scope="avg").config == {"x": 3}
+    assert list(grid[1].metrics_dataframe["score"]) == [3, 6, 9] and grid.num_terminated == 3
+
+
+def test_nan_is_never_best_and_no_report_is_a_clear_error(tmp_path):
+    def trial(config):
+        if config["x"]:
+            return {"loss": config["x"]}
+
+    grid = Tuner(trial, param_space={"x": tune.grid_search([float("nan"), 2.0, 1.0])}, tune_config=TuneConfig(metric="loss", mode="min"),
+                 run_config=run(tmp_path)).fit()
+    assert grid.get_best_result().metrics["loss"] == 1.0
+    assert grid.get_best_result(filter_nan_and_inf=False, mode="max").metrics["loss"] == 2.0
+    none = Tuner(lambda config: None, param_space={"x": tune.grid_search([1, 2])}, run_config=run(tmp_path)).fit()
+    assert none.num_errors == 0
+    with pytest.raises(RuntimeError, match="No best trial found for the given metric: loss"):
+        none.get_best_result("loss", "min")
+
+
+def test_a_folder_holds_one_search(tmp_path):
+    Tuner(steps, param_space={"x": 1}, run_config=run(tmp_path, name="one")).fit()
+    with pytest.raises(tune.TuneError, match="has a search already"):
+        Tuner(steps, param_space={"x": 2}, run_config=run(tmp_path, name="one")).fit()
+    assert Tuner.restore(str(tmp_path / "one"), trainable=steps).get_results()[0].config == {"x": 1}
+    with pytest.raises(ValueError, match="not of 'other'"):
+        Tuner.restore(str(tmp_path / "one"), trainable="other")
+
+
+def test_a_moved_search_is_found(tmp_path):
+    def saves(config):
+        checkpoint, start = tune.get_checkpoint(), 0
+        if checkpoint:
+            with checkpoint.as_directory() as folder:
+                start = int(Path(folder, "n").read_text()) + 1
+        for n in range(start, 3):
+            if n == 2 and not os.path.exists(config["flag"]):
+                raise RuntimeError("not yet")
+            here = Path(config["tmp"], f"{config['i']}-{n}")
+            here.mkdir(exist_ok=True)
+            (here / "n").write_text(str(n))
+            tune.report({"n": n, "start": start}, checkpoint=Checkpoint.from_directory(here))
+
+    flag = tmp_path / "flag"
+    (tmp_path / "c").mkdir()
+    space = {"i": tune.grid_search([0, 1]), "flag": str(flag), "tmp": str(tmp_path / "c")}
+    first = Tuner(saves, param_space=space, run_config=run(tmp_path / "a", name="e")).fit()
+    assert first.num_errors == 2
+    (tmp_path / "b").mkdir()
+    os.rename(tmp_path / "a" / "e", tmp_path / "b" / "moved")
+    flag.touch()
+    again = Tuner.restore(str(tmp_path / "b" / "moved"), trainable=saves, resume_errored=True).fit()
+    assert again.num_errors == 0 and [r.metrics["start"] for r in again] == [2, 2]
+    assert all(r.checkpoint.path.startswith(str(tmp_path / "b" / "moved")) for r in again)
+
+
+class Counter(tune.Trainable):
+    def setup(self, config, step=1):
+        self.value, self.by = 0, step
+
+    def step(self):
+        self.value += self.by
+        return {"value": self.value}
+
+    def save_checkpoint(self, folder):
+        return {"value": self.value}
+
+    def load_checkpoint(self, saved):
+        self.value = saved["value"]
+
+    def reset_config(self, config):
+        self.value = 0
+        return True
+
+
+def test_classes_are_saved_reused_and_given_parameters(tmp_path):
+    grid = Tuner(tune.with_parameters(Counter, step=5), param_space={"i": tune.grid_search([0, 1, 2])},
+                 tune_config=TuneConfig(reuse_actors=True, max_concurrent_trials=1),
+                 run_config=run(tmp_path, stop={"training_iteration": 4},
+                                checkpoint_config=CheckpointConfig(checkpoint_frequency=3, checkpoint_at_end=True))).fit()
+    assert [r.metrics["value"] for r in grid] == [20] * 3 and len({r.metrics["pid"] for r in grid}) == 1
+    assert [[c.path[-6:] for c, _ in r.best_checkpoints] for r in grid] == [["000000", "000001"]] * 3
+    assert Tuner.restore(grid.experiment_path, trainable=Counter).get_results()[2].metrics["value"] == 20
+
+
+def test_a_class_outside_of_a_search_saves_and_restores():
+    first = Counter({})
+    first.train()
+    first.train()
+    second = Counter({})
+    second.restore(first.save())
+    assert second.train() and (second.value, second.iteration) == (3, 3)
+
+
+def test_trials_are_tried_again_from_their_checkpoints(tmp_path):
+    def dies(config):
+        checkpoint = tune.get_checkpoint()
+        tune.report({"had": bool(checkpoint)}, checkpoint=Checkpoint.from_directory(tmp_path / "c"))
+        if not checkpoint:
+            os._exit(3)
+
+    (tmp_path / "c").mkdir()
+    grid = Tuner(dies, run_config=run(tmp_path, failure_config=FailureConfig(max_failures=1))).fit()
+    assert grid.num_errors == 0 and grid[0].metrics["had"]
+    grid = Tuner(dies, run_config=run(tmp_path)).fit()
+    assert grid.num_errors == 1 and "exited with code 3" in str(grid.errors[0])
+
+
+def test_fail_fast_raises_what_the_trial_raised(tmp_path):
+    def bad(config):
+        raise KeyError("gone")
+
+    with pytest.raises(KeyError, match="gone"):
+        Tuner(bad, run_config=run(tmp_path, failure_config=FailureConfig(fail_fast="raise"))).fit()
+
+
+def test_a_stopped_function_cleans_up(tmp_path):
+    def tidy(config):
+        try:
+            while True:
+                tune.report({"n": 1})
+        finally:
+            (tmp_path / "clean").touch()
+
+    grid = Tuner(tidy, run_config=run(tmp_path, stop={"training_iteration": 2})).fit()
+    assert grid[0].metrics["training_iteration"] == 2 and (tmp_path / "clean").exists()
+
+
+def test_what_is_wrong_with_a_metric_is_said(tmp_path):
+    grid = Tuner(steps, param_space={"x": 1}, tune_config=TuneConfig(scheduler=tune.schedulers.ASHAScheduler(metric="acc", mode="max")),
+                 run_config=run(tmp_path)).fit()
+    assert grid.num_errors == 1 and "`acc`" in str(grid.errors[0]) and "score" in str(grid.errors[0])
+    grid = Tuner(steps, param_space={"x": 1}, run_config=run(tmp_path, stop={"nowhere": 3})).fit()
+    assert "has reported no nowhere" in str(grid.errors[0])
+
+
+def test_a_failing_logger_does_not_fail_trials(tmp_path, caplog):
+    class Broken(tune.logger.LoggerCallback):
+        def log_trial_result(self, iteration, trial, result):
+            raise OSError("the tracker is down")
+
+    broken = Broken()
+    grid = Tuner(steps, param_space={"x": 1}, run_config=run(tmp_path, callbacks=[broken])).fit()
+    assert grid.num_errors == 0 and broken.failures == 3 and caplog.text.count("OSError: the tracker is down") == 1
+
+
+def test_trials_may_use_the_cluster(tmp_path):
+    @raygo.remote
+    def double(x):
+        return 2 * x
+
+    def uses(config):
+        tune.report({"sum": sum(raygo.get([double.remote(i) for i in range(4)]))})
+
+    grid = Tuner(uses, param_space={"i": tune.grid_search(list(range(6)))}, run_config=run(tmp_path)).fit()
+    assert [r.metrics["sum"] for r in grid] == [12] * 6
+
+
+def test_bundles_are_reserved_for_a_trial(tmp_path):
+    def where(config):
+        tune.report({"bundles": tune.get_context().get_trial_resources().bundles, "group": raygo.get_runtime_context().get_placement_group_id() is not None})
+
+    factory = tune.PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}])
+    grid = Tuner(tune.with_resources(where, factory), run_config=run(tmp_path)).fit()
+    assert grid[0].metrics["bundles"] == [{"CPU": 1.0}, {"CPU": 1.0}] and grid[0].metrics["group"]
+
+
+def test_run_does_what_the_tuner_does(tmp_path):
+    analysis = tune.run(steps, config={"x": tune.grid_search([1, 2])}, metric="score", mode="max", storage_path=str(tmp_path), name="r", verbose=0)
+    assert analysis.best_config == {"x": 2} and analysis.best_result["score"] == 6 and set(analysis.results_df["score"]) == {3, 6}
+    with pytest.raises(tune.TuneError, match="did not complete"):
+        tune.run(lambda config: 1 / 0, storage_path=str(tmp_path), verbose=0)
+    lines = [json.loads(line) for line in Path(analysis.best_trial.local_path, "result.json").read_text().splitlines()]
+    assert [line["score"] for line in lines] == [2, 4, 6]
