@@ -1,13 +1,13 @@
 """torch.distributed's operations on the backend `raygo`: what each rank has afterwards."""
 import pytest
-import ranks
-from ranks import run
+import torch_ranks
+from torch_ranks import run
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.timeout(300)  # the first worker imports torch, which takes a while on a busy machine
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
-INTEGERS = ("int8", "int32", "int64", "uint8") + (("int16",) if ranks.BACKEND == "raygo" else ())   # gloo has no int16
+INTEGERS = ("int8", "int32", "int64", "uint8") + (("int16",) if torch_ranks.BACKEND == "raygo" else ())   # gloo has no int16
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
@@ -64,7 +64,7 @@ def test_all_reduce_of_all_sizes_and_shapes():
     for wrong, square, every_second, scalar, flags, numbers in run(ops):
         assert wrong == []
         assert square == (2 * torch.arange(12.0).reshape(3, 4).t()).tolist()
-        assert every_second == ([0, 1, 4, 3, 8, 5, 12, 7, 16, 9] if ranks.BACKEND == "raygo" else list(range(10)))
+        assert every_second == ([0, 1, 4, 3, 8, 5, 12, 7, 16, 9] if torch_ranks.BACKEND == "raygo" else list(range(10)))
         assert scalar == 1 and flags == [True, True, False] and numbers == [1 + 2j]
 
 
@@ -128,7 +128,7 @@ def test_gathering_and_scattering():
     for rank, out in enumerate(run(ops, world=world)):
         each = [[r + 1.0] * 2 for r in range(world)]
         assert out["all_gather"] == out["stacked"] == each and out["all_gather_into_tensor"] == sum(each, [])
-        assert ranks.BACKEND == "gloo" or out["all_gather, uneven"] == [[r + 1.0] * (r + 1) for r in range(world)]
+        assert torch_ranks.BACKEND == "gloo" or out["all_gather, uneven"] == [[r + 1.0] * (r + 1) for r in range(world)]
         assert out["reduce_scatter"] == [3.0 * rank + 3] * 2
         assert out["reduce_scatter_tensor"] == [6 * rank + 3, 6 * rank + 6] and out["mean"] == [2.0 * rank + 1, 2.0 * rank + 2]
         assert out["gather"] == (each if rank == 1 else None) and out["scatter"] == [10.0 + rank] * 2
@@ -383,4 +383,4 @@ def test_the_backend_says_who_it_is():
         group.set_timeout(datetime.timedelta(seconds=17))
         return dist.get_backend(), backend.name(), backend.rank(), backend.size(), backend.options._timeout.total_seconds()
 
-    assert run(ops) == [("raygo", "raygo", rank, 2, 17) for rank in range(2)] if ranks.BACKEND == "raygo" else True
+    assert run(ops) == [("raygo", "raygo", rank, 2, 17) for rank in range(2)] if torch_ranks.BACKEND == "raygo" else True

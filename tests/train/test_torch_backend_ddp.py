@@ -2,8 +2,8 @@
 import os
 
 import pytest
-import ranks
-from ranks import run
+import torch_ranks
+from torch_ranks import run
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.timeout(300)
@@ -277,7 +277,7 @@ def test_loader_processes_beside_a_group():
         assert sums == [132, 132]
 
 
-@pytest.mark.skipif(ranks.BACKEND != "raygo", reason="what raygo adds")
+@pytest.mark.skipif(torch_ranks.BACKEND != "raygo", reason="what raygo adds")
 def test_gradients_are_the_same_bits_on_all_ranks():
     def ops():
         import torch.distributed as dist

@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from ranks import run, start
+from torch_ranks import run, start
 
 import raygo
 from raygo.train import RunConfig, ScalingConfig
