@@ -284,9 +284,8 @@ def test_training_names_the_cause(tmp_path):
             model(torch.ones(1, 10)).sum().backward()
 
     trainer = TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2), run_config=RunConfig(storage_path=str(tmp_path)))
-    with pytest.raises(raygo.train.TrainingFailedError, match="rank 0") as caught:
+    with pytest.raises(raygo.train.TrainingFailedError, match=r"The worker of rank 0 \(pid \d+\) (died|failed)"):
         trainer.fit()
-    assert "GroupError" not in str(caught.value).partition("Ranks that failed after")[0]
 
 
 @pytest.mark.parametrize(("backend", "name", "kind"), [(None, "gloo", "raygo"), ("raygo", "raygo", "raygo"), ("gloo", "gloo", "gloo")])

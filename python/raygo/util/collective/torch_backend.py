@@ -44,7 +44,7 @@ _OPS = {_Op.SUM: _codes.SUM, _Op.AVG: _codes.AVG, _Op.PRODUCT: _codes.PRODUCT, _
 
 # Buckets of gradients from this size on are moved into memory that all ranks see; smaller ones are as quickly copied.
 _ADOPT_BYTES = 1 << 16
-_BARRIER_TAG = 0xFFFFFFF0
+_BARRIER_TAG = 0xFFFE0001      # beyond those that a torch program can give
 
 
 def _plain(tensor: torch.Tensor, operation: str) -> torch.Tensor:
