@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raygo.train")
 # How long the others are listened to after the first error: when that is the cause, and when it may be the consequence of another.
-_SETTLE_S = {0: 0.4, 1: 0.4, 2: 1.5}
+_SETTLE_S = {0: 0.4, 1: 0.4, 2: 5.0}
 # How long an interrupted driver waits for reports that are nearly there.
 _RESCUE_S = 1.0
 _SAY_AFTER_S = 10.0
