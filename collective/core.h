@@ -235,7 +235,7 @@ typedef void (*rgc_kernel)(void *dst, const void *const *src, int nsrc, size_t c
 /* dst[i] = src[0][i] op src[1][i] op …; dst may be one of the sources.  ranks: what avg divides by; 0: it does not divide. */
 rgc_kernel rgc_reducer(uint32_t dtype, uint32_t op);               /* NULL: they do not go together */
 void rgc_divide(void *p, size_t count, uint32_t dtype, int by);    /* in place, for avg after several nodes' sums */
-void rgc_copy(void *dst, const void *src, size_t n, bool around);  /* around: the caches */
+void rgc_copy(void *dst, const void *src, size_t n);
 
 /* ---- queue.c */
 int rgc_valid(rgc_group *g, const rgc_call *c, rgc_error *err);

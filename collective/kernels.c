@@ -121,34 +121,30 @@ void rgc_divide(void *p, size_t count, uint32_t dtype, int by) {
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void stream(uint8_t *d, const uint8_t *s, size_t n) {
-  size_t head = (size_t)(-(uintptr_t)d & 31);
-  memcpy(d, s, head);
-  d += head;
-  s += head;
-  n -= head;
+/* In place of memcpy: for lengths like these it uses "rep movsb", which falls to a sixteenth of its speed where the destination is 16 bytes further into its page
+ * than the source, as a large array of malloc's is than a slot that begins a page. */
+__attribute__((target("avx2"))) static void through(uint8_t *d, const uint8_t *s, size_t n) {
   size_t blocks = n / 128;
   for (size_t i = 0; i < blocks; i++, d += 128, s += 128) {
     __m256i a = _mm256_loadu_si256((const __m256i *)s), b = _mm256_loadu_si256((const __m256i *)(s + 32));
     __m256i e = _mm256_loadu_si256((const __m256i *)(s + 64)), f = _mm256_loadu_si256((const __m256i *)(s + 96));
-    _mm256_stream_si256((__m256i *)d, a);
-    _mm256_stream_si256((__m256i *)(d + 32), b);
-    _mm256_stream_si256((__m256i *)(d + 64), e);
-    _mm256_stream_si256((__m256i *)(d + 96), f);
+    _mm256_storeu_si256((__m256i *)d, a);
+    _mm256_storeu_si256((__m256i *)(d + 32), b);
+    _mm256_storeu_si256((__m256i *)(d + 64), e);
+    _mm256_storeu_si256((__m256i *)(d + 96), f);
   }
-  _mm_sfence();
-  memcpy(d, s, n - blocks * 128);
+  memcpy(d, s, n % 128);
 }
 #endif
 
-void rgc_copy(void *dst, const void *src, size_t n, bool around) {
+void rgc_copy(void *dst, const void *src, size_t n) {
   if (!n || dst == src) return;
 #if defined(__x86_64__)
-  if (around && n >= 4096 && has_avx2()) {
-    stream(dst, src, n);
+  bool apart = (uintptr_t)dst - (uintptr_t)src >= n && (uintptr_t)src - (uintptr_t)dst >= n;
+  if (n >= 2048 && apart && has_avx2()) {
+    through(dst, src, n);
     return;
   }
 #endif
-  (void)around;
   memmove(dst, src, n);
 }

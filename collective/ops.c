@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #define SMALL (32u << 10)           /* up to here everybody reduces everything: one step in place of two */
-#define AROUND (4u << 20)           /* a result so large is not in the caches when its user comes to it */
 #define DIRECT (16u << 10)          /* what a direct reduction has in the caches at once */
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -104,8 +103,8 @@ static void stage(const struct reduction *a, uint32_t k, size_t at, size_t n) {
   const uint8_t *src = (const uint8_t *)a->x->call->src + at * a->size;
   size_t lo = own_from(a, g->me, n) * a->size, hi = own_from(a, g->me + 1, n) * a->size;
   uint8_t *to = rgc_slot(g, g->me, k);
-  memcpy(to, src, lo);
-  memcpy(to + hi, src + hi, n * a->size - hi);
+  rgc_copy(to, src, lo);
+  rgc_copy(to + hi, src + hi, n * a->size - hi);
 }
 
 static const uint8_t *source(const struct reduction *a, int i, uint32_t k, size_t at, size_t n) {
@@ -119,7 +118,7 @@ static int reduce_chunks(const struct reduction *a) {
   struct rgc_ctx *x = a->x;
   rgc_group *g = x->g;
   size_t chunk = g->seg->slot_bytes / a->size, count = a->count;
-  bool wanted = a->root < 0 || a->root == g->me, around = count * a->size >= AROUND;
+  bool wanted = a->root < 0 || a->root == g->me;
   uint32_t awaited = g->step;       /* the step that says that the slots of the chunk are filled */
   int r;
   for (size_t at = 0; at < count; at += chunk) {
@@ -137,11 +136,11 @@ static int reduce_chunks(const struct reduction *a) {
     uint8_t *result = rgc_result(g, k), *dst = wanted ? (uint8_t *)x->call->dst + at * a->size : NULL;
     a->kernel(result + lo * a->size, src, g->nlocal, hi - lo, a->divide);
     rgc_post(x);
-    if (wanted) rgc_copy(dst + lo * a->size, result + lo * a->size, (hi - lo) * a->size, around);
+    if (wanted) rgc_copy(dst + lo * a->size, result + lo * a->size, (hi - lo) * a->size);
     if ((r = rgc_await_all(x, g->step))) return r;
     if (!wanted) continue;
-    rgc_copy(dst, result, lo * a->size, around);
-    rgc_copy(dst + hi * a->size, result + hi * a->size, (n - hi) * a->size, around);
+    rgc_copy(dst, result, lo * a->size);
+    rgc_copy(dst + hi * a->size, result + hi * a->size, (n - hi) * a->size);
   }
   return 0;
 }
@@ -164,7 +163,7 @@ static int reduce_direct(const struct reduction *a) {
     for (int i = 0; i < g->nlocal; i++) from[i] = src[i] + off;
     a->kernel(dst[first] + off, from, g->nlocal, n, a->divide);
     for (int i = 0; i < g->nlocal; i++)
-      if (i != first && dst[i]) memcpy(dst[i] + off, dst[first] + off, n * a->size);
+      if (i != first && dst[i]) rgc_copy(dst[i] + off, dst[first] + off, n * a->size);
   }
   g->chunk++;
   return together(x);
@@ -179,7 +178,7 @@ static int reduce_to(struct rgc_ctx *x, int root) {
   int r;
   if (bytes <= SMALL) {
     uint32_t k = ++g->chunk;
-    memcpy(rgc_slot(g, g->me, k), c->src, bytes);
+    rgc_copy(rgc_slot(g, g->me, k), c->src, bytes);
     if ((r = meet(x)) || !wanted) return r;
     const void *src[RGC_MAX_LOCAL];
     for (int i = 0; i < g->nlocal; i++) src[i] = rgc_slot(g, i, k);
@@ -210,7 +209,7 @@ static int reduce_scatter(struct rgc_ctx *x) {
     uint32_t k = ++g->chunk;
     size_t at = i * per;
     for (int j = 0; j < n; j++)
-      if (j != g->me && at < src[j].count) memcpy(rgc_slot(g, g->me, k) + (size_t)j * room, (uint8_t *)src[j].data + at * size, least(per, src[j].count - at) * size);
+      if (j != g->me && at < src[j].count) rgc_copy(rgc_slot(g, g->me, k) + (size_t)j * room, (uint8_t *)src[j].data + at * size, least(per, src[j].count - at) * size);
     int r = i ? together(x) : meet(x);
     if (r) return r;
     if (at >= c->count) continue;
@@ -227,7 +226,6 @@ static int broadcast(struct rgc_ctx *x, int root) {
   rgc_group *g = x->g;
   const rgc_call *c = x->call;
   size_t bytes = c->count * rgc_dtype_size(c->dtype), room = g->seg->slot_bytes, chunks = chunks_of(bytes, room);
-  bool around = bytes >= AROUND;
   g->unchecked = true;
   for (size_t i = 0; i < chunks; i++) {
     uint32_t k = ++g->chunk;
@@ -236,15 +234,15 @@ static int broadcast(struct rgc_ctx *x, int root) {
       /* Invariant 2 for what comes after: at most one chunk ahead. */
       int r = rgc_await_all(x, g->step);
       if (r) return r;
-      memcpy(rgc_slot(g, root, k), (const uint8_t *)c->src + at, n);
+      rgc_copy(rgc_slot(g, root, k), (const uint8_t *)c->src + at, n);
       rgc_post(x);
-      if (c->dst && c->dst != c->src) memcpy((uint8_t *)c->dst + at, (const uint8_t *)c->src + at, n);
+      if (c->dst) rgc_copy((uint8_t *)c->dst + at, (const uint8_t *)c->src + at, n);
       continue;
     }
     rgc_post(x);
     int r = rgc_await_rank(x, root, g->step);
     if (r || (!i && (r = check_one(x, root)))) return r;
-    if (c->dst) rgc_copy((uint8_t *)c->dst + at, rgc_slot(g, root, k), n, around);
+    if (c->dst) rgc_copy((uint8_t *)c->dst + at, rgc_slot(g, root, k), n);
   }
   return 0;
 }
@@ -255,12 +253,11 @@ static int allgather(struct rgc_ctx *x) {
   int n = g->nlocal;
   const rgc_block *dst = blocks(x, c->dsts, c->dst, true);
   size_t size = rgc_dtype_size(c->dtype), bytes = c->count * size, room = g->seg->slot_bytes, all = most(dst, n) * size, chunks = chunks_of(all, room);
-  bool around = all * (size_t)n >= AROUND;
   desc_of(x, g->me)->sum = sum_of(dst, n);
   for (size_t i = 0; i < chunks; i++) {
     uint32_t k = ++g->chunk;
     size_t at = i * room;
-    if (at < bytes) memcpy(rgc_slot(g, g->me, k), (const uint8_t *)c->src + at, least(room, bytes - at));
+    if (at < bytes) rgc_copy(rgc_slot(g, g->me, k), (const uint8_t *)c->src + at, least(room, bytes - at));
     int r = i ? together(x) : meet(x);
     if (r) return r;
     for (int j = 0; j < n; j++) {
@@ -268,7 +265,7 @@ static int allgather(struct rgc_ctx *x) {
       size_t have = dst[from].count * size;
       if (at >= have) continue;
       const uint8_t *s = from == g->me ? (const uint8_t *)c->src + at : rgc_slot(g, from, k);
-      rgc_copy((uint8_t *)dst[from].data + at, s, least(room, have - at), around);
+      rgc_copy((uint8_t *)dst[from].data + at, s, least(room, have - at));
     }
   }
   return 0;
@@ -284,7 +281,7 @@ static int gather(struct rgc_ctx *x, int root) {
     size_t at = i * room;
     int r = rgc_await_all(x, g->step);
     if (r) return r;
-    if (g->me != root && at < bytes) memcpy(rgc_slot(g, g->me, k), (const uint8_t *)c->src + at, least(room, bytes - at));
+    if (g->me != root && at < bytes) rgc_copy(rgc_slot(g, g->me, k), (const uint8_t *)c->src + at, least(room, bytes - at));
     if ((r = i ? together(x) : meet(x))) return r;
     for (int j = 0; !i && j < g->nlocal; j++) {
       size_t count = desc_of(x, j)->count;
@@ -294,7 +291,7 @@ static int gather(struct rgc_ctx *x, int root) {
     chunks = chunks_of(all, room);
     for (int j = 0; dst && j < g->nlocal; j++) {
       size_t have = dst[j].count * size;
-      if (at < have) rgc_copy((uint8_t *)dst[j].data + at, j == root ? (const uint8_t *)c->src + at : rgc_slot(g, j, k), least(room, have - at), false);
+      if (at < have) rgc_copy((uint8_t *)dst[j].data + at, j == root ? (const uint8_t *)c->src + at : rgc_slot(g, j, k), least(room, have - at));
     }
   }
   return 0;
@@ -318,14 +315,14 @@ static int scatter(struct rgc_ctx *x, int root) {
     if (src) {
       if ((r = rgc_await_all(x, g->step))) return r;
       for (int j = 0; j < g->nlocal; j++)
-        if (j != root && at < src[j].count * size) memcpy(rgc_slot(g, j, k), (uint8_t *)src[j].data + at, least(room, src[j].count * size - at));
+        if (j != root && at < src[j].count * size) rgc_copy(rgc_slot(g, j, k), (uint8_t *)src[j].data + at, least(room, src[j].count * size - at));
       rgc_post(x);
-      if (at < bytes) rgc_copy((uint8_t *)c->dst + at, (uint8_t *)src[root].data + at, least(room, bytes - at), false);
+      if (at < bytes) rgc_copy((uint8_t *)c->dst + at, (uint8_t *)src[root].data + at, least(room, bytes - at));
       continue;
     }
     rgc_post(x);
     if ((r = rgc_await_rank(x, root, g->step))) return r;
-    if (at < bytes) rgc_copy((uint8_t *)c->dst + at, rgc_slot(g, g->me, k), least(room, bytes - at), false);
+    if (at < bytes) rgc_copy((uint8_t *)c->dst + at, rgc_slot(g, g->me, k), least(room, bytes - at));
   }
   return 0;
 }
@@ -351,14 +348,14 @@ static int all_to_all(struct rgc_ctx *x) {
     k = ++g->chunk;
     size_t at = i * room;
     for (int j = 0; j < n; j++)
-      if (j != g->me && at < src[j].count * size) memcpy(rgc_slot(g, g->me, k) + (size_t)j * room, (uint8_t *)src[j].data + at, least(room, src[j].count * size - at));
+      if (j != g->me && at < src[j].count * size) rgc_copy(rgc_slot(g, g->me, k) + (size_t)j * room, (uint8_t *)src[j].data + at, least(room, src[j].count * size - at));
     if ((r = together(x))) return r;
     for (int d = 0; d < n; d++) {
       int j = (g->me + d) % n;
       size_t have = dst[j].count * size;
       if (at >= have) continue;
       const uint8_t *s = j == g->me ? (const uint8_t *)src[j].data + at : rgc_slot(g, j, k) + (size_t)g->me * room;
-      rgc_copy((uint8_t *)dst[j].data + at, s, least(room, have - at), false);
+      rgc_copy((uint8_t *)dst[j].data + at, s, least(room, have - at));
     }
   }
   return 0;

@@ -46,7 +46,7 @@ static bool push(rgc_group *g, struct rgc_msg *m) {
     c->len = (uint32_t)n;
     c->tag = m->x.call->tag;
     c->total = m->bytes;
-    memcpy(c->data, m->buf + m->at, n);
+    rgc_copy(c->data, m->buf + m->at, n);
     m->at += n;
     m->met = true;
     m->ended = m->at == m->bytes;
@@ -94,12 +94,12 @@ static bool pull(rgc_group *g, int from) {
     struct rgc_msg *m = g->filling[from];
     struct rgc_stray *s = g->straying[from];
     if (m) {
-      memcpy(m->buf + m->at, c->data, c->len);
+      rgc_copy(m->buf + m->at, c->data, c->len);
       m->at += c->len;
       m->ended = m->at == m->bytes;
       if (m->ended) g->filling[from] = NULL;
     } else if (s) {
-      memcpy(s->data + s->at, c->data, c->len);
+      rgc_copy(s->data + s->at, c->data, c->len);
       s->at += c->len;
       if (s->at == s->bytes) g->straying[from] = NULL;
     } else {
@@ -142,7 +142,7 @@ static void look_aside(rgc_group *g, struct rgc_msg *m) {
       wrong_length(m, s->peer, s->bytes);
       if (g->straying[s->peer] == s) g->dropping[s->peer] = s->bytes - s->at;
     } else {
-      memcpy(m->buf, s->data, s->at);
+      rgc_copy(m->buf, s->data, s->at);
       m->met = true;
       m->at = s->at;
       m->source = g->rank_of[s->peer];
