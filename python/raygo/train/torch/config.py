@@ -28,6 +28,7 @@ class TorchConfigContextManager:
             device = get_device()
             if device.type == "cuda":
                 torch.cuda.set_device(device)
+                os.environ["ACCELERATE_TORCH_DEVICE"] = str(device)      # accelerate would count GPUs by the local rank
 
     def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
         pass
