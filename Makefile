@@ -59,7 +59,7 @@ build: | $(PY) ## rebuild the native parts in place
 generate: ## write the files that follow from capi/errors.tsv and VERSION
 	@$(PYTHON) capi/generate.py
 
-STEPS := gofmt vet staticcheck generated ruff mypy headers warnings gotest pytest examples acceptance bugs wheel bench
+STEPS := gofmt vet staticcheck generated ruff mypy headers warnings gotest cuda pytest examples acceptance bugs wheel bench
 
 test: $(VENV)/.test build ## install what is needed and run everything that CI runs
 	@total=$$(date +%s); for step in $(STEPS); do \
@@ -120,6 +120,10 @@ step-warnings:
 
 step-gotest:
 	@go test -race ./...
+
+# What is built with the tag cuda: compiled against CUDA's headers and tested with a driver that only pretends.
+step-cuda:
+	@tests/gpu/cuda.sh $(PY)
 
 step-pytest:
 	@$(PY) -m pytest -q tests

@@ -3,7 +3,7 @@
 
    A program that names NVIDIA's functions directly does not start where there is no driver; one that defines them itself does.
 
-   LAZY_NAMES    the list: lines LAZY(function)
+   LAZY_NAMES    the list: lines LAZY(function); macros of headers that were included before, such as those that choose a version, count
    LAZY_SLOTS    a name for the slots
    LAZY_CODE     what an absent function returns */
 #ifndef RAYGO_LAZY_H
@@ -22,11 +22,11 @@
 #define LAZY_STRING_(x) #x
 #define LAZY_STRING(x) LAZY_STRING_(x)
 #define LAZY_ENTRY(slots, name) \
-  ".globl " #name "\n.hidden " #name "\n.type " #name ", %function\n" #name ":\n" LAZY_JUMP(slots) ".size " #name ", .-" #name "\n.set lazy_n, lazy_n+1\n"
+  ".globl " name "\n.hidden " name "\n.type " name ", %function\n" name ":\n" LAZY_JUMP(slots) ".size " name ", .-" name "\n.set lazy_n, lazy_n+1\n"
 #endif
 
 static const char *const lazy_names[] = {
-#define LAZY(name) #name,
+#define LAZY(name) LAZY_STRING(name),
 #include LAZY_NAMES
 #undef LAZY
 };
@@ -35,7 +35,7 @@ enum { LAZY_COUNT = sizeof lazy_names / sizeof *lazy_names };
 __attribute__((visibility("hidden"), used)) void *LAZY_SLOTS[LAZY_COUNT];
 
 __asm__(".text\n.set lazy_n, 0\n"
-#define LAZY(name) LAZY_ENTRY(LAZY_STRING(LAZY_SLOTS), name)
+#define LAZY(name) LAZY_ENTRY(LAZY_STRING(LAZY_SLOTS), LAZY_STRING(name))
 #include LAZY_NAMES
 #undef LAZY
 );
