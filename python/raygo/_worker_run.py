@@ -136,8 +136,18 @@ def show_gpus(context: dict[str, Any]) -> bool:
     """Let CUDA see the GPUs that were given, unless there are none or the user sees to that."""
     if "gpus" not in context or os.environ.get("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES", "").lower() in ("1", "true"):
         return False
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, context["gpus"]))
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(_shared or map(str, context["gpus"]))
     return True
+
+
+_shared: list[str] = []
+
+
+def share_gpus(gpus: list[str]) -> None:
+    """Show this actor GPUs of others too, from now on: those of one group of workers, which exchange memory between them."""
+    global _shared
+    _shared = list(gpus)
+    show_gpus({"gpus": gpus})
 
 
 @contextmanager

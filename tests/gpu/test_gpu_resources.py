@@ -102,3 +102,24 @@ print(raygo.cluster_resources().get("GPU", 0), (folder / "logs" / "engine.log").
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.startswith("0 ") and "Driver Not Loaded" in done.stdout
     assert (tmp_path / "calls").read_text().split() == ["nvmlInit_v2"]
+
+
+def test_training_workers_of_a_node_see_each_others_gpus(machine, tmp_path):
+    from raygo.train import RunConfig, ScalingConfig, report
+    from raygo.train.backend import Backend, BackendConfig
+    from raygo.train.data_parallel_trainer import DataParallelTrainer
+
+    class Sharing(Backend):
+        share_cuda_visible_devices = True
+
+    class Config(BackendConfig):
+        backend_cls = Sharing
+
+    def loop():
+        report({"visible": os.environ["CUDA_VISIBLE_DEVICES"], "own": raygo.get_gpu_ids()})
+
+    raygo.init(num_cpus=2, log_to_driver=False)
+    for config, visible in ((Config(), "0,1"), (None, "0")):
+        result = DataParallelTrainer(loop, backend_config=config, scaling_config=ScalingConfig(num_workers=2, use_gpu=True),
+                                     run_config=RunConfig(storage_path=str(tmp_path), name=f"run{visible}", verbose=0)).fit()
+        assert result.metrics["visible"] == visible and result.metrics["own"] == [0]

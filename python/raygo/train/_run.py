@@ -261,6 +261,8 @@ class Run:
             self._deal_out_datasets(group, places)
             raygo.get([worker.actor.set_up.remote(place, self.storage, start, first, _environment(place), file)
                        for worker, place, file in zip(group.workers, places, files, strict=True)])
+            if backend.share_cuda_visible_devices:
+                group.share_gpus()
             backend.on_start(group, self.backend_config)
             backend.on_training_start(group, self.backend_config)
         except RayError as error:

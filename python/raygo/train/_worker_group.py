@@ -175,6 +175,16 @@ class WorkerGroup:
         return [_session.Place(rank, len(self.workers), on_node[w.metadata.node_id].index(rank), len(on_node[w.metadata.node_id]),
                                nodes.index(w.metadata.node_id), resources, metadata) for rank, w in enumerate(self.workers)]
 
+    def share_gpus(self) -> None:
+        """Let each worker see the GPUs of all workers of its node."""
+        from raygo._worker_run import share_gpus
+
+        on_node: dict[str, list[str]] = {}
+        for worker in self.workers:
+            gpus = on_node.setdefault(worker.metadata.node_id, [])
+            gpus += [gpu for gpu in worker.metadata.gpu_ids if gpu not in gpus]
+        raygo.get([w.actor.execute.remote(share_gpus, on_node[w.metadata.node_id]) for w in self.workers if w.metadata.gpu_ids])
+
     def __len__(self) -> int:
         return len(self.workers)
 
