@@ -201,6 +201,21 @@ def test_what_cannot_be(members):
         collective.create_collective_group(members, 3, [0, 1, 1], "gloo", "other")
 
 
+def test_nccl_where_there_is_no_gpu():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+
+    def ask(c):
+        try:
+            c.init_collective_group(1, 0, "nccl", "gpus")
+        except RuntimeError as error:
+            return c.nccl_available(), c.is_group_initialized("gpus"), str(error)
+
+    available, joined, told = raygo.get(Member.remote().call.remote(ask))
+    assert not available and not joined and "no GPU" in told and "gpus" in told
+
+
 def test_a_member_that_does_not_come():
     lonely = Member.remote()
     with pytest.raises(Exception, match="rank|came|nobody"):
