@@ -242,8 +242,7 @@ const processEnv = "RAYGO_TEST_RANK"
 func TestMain(m *testing.M) {
 	if v := os.Getenv(processEnv); v != "" {
 		if err := process(v); err != nil {
-			fmt.Println(err)
-			os.Exit(3)
+			panic(err)
 		}
 		os.Exit(0)
 	}

@@ -26,9 +26,8 @@ def test_core_under_sanitizer(sanitizer: str, tmp_path: Path) -> None:
     if able.returncode or subprocess.run([tmp_path / "can"], capture_output=True, check=False).returncode:
         pytest.skip(f"-fsanitize={sanitizer} does not work with this compiler here")
     program = tmp_path / "stress"
-    built = subprocess.run(
-        [*command, *flags, Path(__file__).with_name("stress.c"), *sorted(CORE.glob("*.c")), "-o", program, "-lpthread"], capture_output=True, text=True, check=False
-    )
+    sources = [Path(__file__).with_name("stress.c"), *sorted(CORE.glob("*.c"))]
+    built = subprocess.run([*command, *flags, *sources, "-o", program, "-lpthread"], capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     done = subprocess.run([program], capture_output=True, text=True, timeout=250, check=False)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr[-6000:]
