@@ -320,7 +320,11 @@ int rgc_exchange(struct rgc_ctx *x, const struct rgc_part *parts, int n) {
     pthread_mutex_unlock(&g->p2p_mu);
     r = doze(&m[waits_for], seen);
     pthread_mutex_lock(&g->p2p_mu);
-    if (r) *x->err = m[waits_for].err;
+    if (!r) continue;
+    *x->err = m[waits_for].err;
+    progress(g);                     /* what came before the end counts */
+    if (r == RAYGO_EINTERRUPTED || !m[waits_for].ended) break;
+    m[waits_for].err.code = r = 0;
   }
   for (int i = 0; i < begun; i++) {
     if (!m[i].ended) wait_for_far(g, &m[i]);
@@ -359,7 +363,12 @@ static void look_after(rgc_group *g, bool closing) {
     if (!m->work || m->ended) continue;
     rgc_start_clock(&m->x);
     if (closing) rgc_fail(&m->err, RAYGO_ESTALE, g->rank, "Rank %d closed group %s before this call (%s) was done.", g->rank, g->name, rgc_kind_name(m->x.call->kind));
-    else if (flagged) hopeless(m);
+    else if (flagged && hopeless(m) && !m->send && m->peer >= 0) {
+      /* What it sent before it went may have come since the last look. */
+      pull(g, m->peer);
+      if (m->ended) m->err.code = 0;
+    }
+    if (m->ended) continue;
     if (!m->err.code && m->x.deadline >= 0 && now >= m->x.deadline) rgc_timed_out(&m->x, 0);
     if (!m->err.code && now >= m->x.log_at) rgc_log_wait(&m->x, 0);
     if (!m->err.code || (m->far && !g->net.cancel(g->net.ctx, &m->net) && !m->ended)) continue;
