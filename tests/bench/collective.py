@@ -48,17 +48,17 @@ def rank_main(rank: int, world: int, folder: str, quick: bool, answers: Any) -> 
     groups = {"gloo": dist.group.WORLD, "raygo": dist.new_group(backend="raygo")}
     results: dict[str, dict[str, float]] = {}
     for label, size in SIZES.items():
-        plain = {name: torch.ones(size // 4) for name in groups}
-        ways = {name: (lambda t=plain[name], g=group: dist.all_reduce(t.fill_(1), group=g)) for name, group in groups.items()}   # type: ignore[misc]
-        direct = empty(size // 4, group=groups["raygo"])
-        ways["direct"] = lambda t=direct: dist.all_reduce(t.fill_(1), group=groups["raygo"])                                     # type: ignore[misc]
-        # What filling takes is no part of it, but must be there: sums of sums overflow, and memory that nobody writes to stays in the cache.
-        fills = turns({name: (lambda t=t: t.fill_(1)) for name, t in {**plain, "direct": direct}.items()}, 5, 3)                 # type: ignore[misc]
-        each = {"4 KB": 100, "1 MB": 10}.get(label, 1)
-        took = turns(ways, 5 if quick else 21, each)
-        results[label] = {name: max(took[name] - fills[name], 1e-9) for name in took}
-        assert plain["raygo"][0] == world and direct[-1] == world
-        del plain, direct
+        tensors = {name: torch.ones(size // 4) for name in groups}
+        tensors["direct"] = empty(size // 4, group=groups["raygo"]).fill_(1)
+        ways: dict[str, Callable[[], Any]] = {}
+        for name, tensor in tensors.items():
+            group = groups.get(name, groups["raygo"])
+            dist.all_reduce(tensor, group=group)
+            assert tensor[0] == world and tensor[-1] == world
+            tensor.zero_()      # and stays so, however often it is added up
+            ways[name] = lambda t=tensor, g=group: dist.all_reduce(t, group=g)      # type: ignore[misc]
+        results[label] = turns(ways, 5 if quick else 21, {"4 KB": 100, "1 MB": 10}.get(label, 1))
+        del tensors, ways
     results[f"DDP step, {MODEL_MB} MB"] = steps(groups, quick)
     if rank == 0:
         answers.put(results)
