@@ -27,7 +27,10 @@ raygo_status raygo_put_arrow_stream(raygo_runtime rt, struct ArrowArrayStream *i
   void *to;
   if (out) out->h = 0;
   RGA_ENTER(err);
-  RGA_NEED(err, out, "raygo_put_arrow_stream: `out` is NULL.");
+  if (!out) {
+    if (in && in->release) in->release(in);
+    return rga_fail(err, RAYGO_EINVAL, "raygo_put_arrow_stream: `out` is NULL.");
+  }
   raygo_status r = rga_arrow_gather("raygo_put_arrow_stream", in, &g, err);
   if (r) return r;
   r = raygo_create(rt, RAYGO_ARROW, g.size, timeout_ns, token, out, &to, err);
@@ -45,7 +48,10 @@ raygo_status raygo_arrow_bytes(struct ArrowArrayStream *in, raygo_buf *out, rayg
   void *to = NULL;
   if (out) memset(out, 0, sizeof *out);
   RGA_ENTER(err);
-  RGA_NEED(err, out, "raygo_arrow_bytes: `out` is NULL.");
+  if (!out) {
+    if (in && in->release) in->release(in);
+    return rga_fail(err, RAYGO_EINVAL, "raygo_arrow_bytes: `out` is NULL.");
+  }
   raygo_status r = rga_arrow_gather("raygo_arrow_bytes", in, &g, err);
   if (r) return r;
   size_t size = g.size;

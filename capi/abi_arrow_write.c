@@ -61,6 +61,9 @@ static bool buffer(struct writer *w, const void *p, int64_t n, void *own) {
   return true;
 }
 
+/* A place in a buffer, which a producer may leave out: buffer() says so if bytes of it are needed. */
+static const void *in_buffer(const void *p, int64_t at) { return p ? (const char *)p + at : NULL; }
+
 /* ------------------------------------------------------------------------------------------------ arrays */
 
 static bool bits(struct writer *w, const uint8_t *p, struct span s) {
@@ -70,9 +73,9 @@ static bool bits(struct writer *w, const uint8_t *p, struct span s) {
   if (!shift) return buffer(w, p + s.at / 8, n, NULL);
   uint8_t *own = malloc((size_t)n + 1);
   if (!own) return full(w);
-  const uint8_t *from = p + s.at / 8;
+  const uint8_t *first = p + s.at / 8;
   int64_t last = (shift + s.length + 7) / 8;   /* bytes that there are to read */
-  for (int64_t i = 0; i < n; i++) own[i] = (uint8_t)(from[i] >> shift | (i + 1 < last ? from[i + 1] << (8 - shift) : 0));
+  for (int64_t i = 0; i < n; i++) own[i] = (uint8_t)(first[i] >> shift | (i + 1 < last ? first[i + 1] << (8 - shift) : 0));
   return buffer(w, own, n, own);
 }
 
@@ -117,7 +120,7 @@ static bool views(struct writer *w, const struct ArrowArray *a, struct span s) {
   if (!v) return full(w);
   *v = n;
   const int64_t *sizes = a->buffers[2 + n];
-  if (!buffer(w, a->buffers[1] ? (const char *)a->buffers[1] + s.at * 16 : NULL, s.length * 16, NULL)) return false;
+  if (!buffer(w, in_buffer(a->buffers[1], s.at * 16), s.length * 16, NULL)) return false;
   for (int64_t i = 0; i < n; i++)
     if (!buffer(w, a->buffers[2 + i], sizes[i], NULL)) return false;
   return true;
@@ -148,24 +151,24 @@ static bool array(struct writer *w, const struct ArrowSchema *s, const struct Ar
   case RGA_NULLS: break;
   case RGA_FIXED:
     if (l.n == 1) ok = ok && (a->buffers[1] || !part.length || no(w, "the bits of a column are missing")) && bits(w, a->buffers[1], part);
-    else ok = ok && buffer(w, a->buffers[1] ? (const char *)a->buffers[1] + part.at * (l.n / 8) : NULL, part.length * (l.n / 8), NULL);
+    else ok = ok && buffer(w, in_buffer(a->buffers[1], part.at * (l.n / 8)), part.length * (l.n / 8), NULL);
     break;
   case RGA_TEXT:
-    ok = ok && offsets(w, a->buffers[1], l.wide, part, &of) && buffer(w, a->buffers[2] ? (const char *)a->buffers[2] + of.at : NULL, of.length, NULL);
+    ok = ok && offsets(w, a->buffers[1], l.wide, part, &of) && buffer(w, in_buffer(a->buffers[2], of.at), of.length, NULL);
     break;
   case RGA_VIEWS: ok = ok && views(w, a, part); break;
   case RGA_LIST: ok = ok && offsets(w, a->buffers[1], l.wide, part, &of); break;
   case RGA_LISTVIEW:
-    for (int i = 1; i < 3; i++) ok = ok && buffer(w, a->buffers[i] ? (const char *)a->buffers[i] + part.at * l.wide : NULL, part.length * l.wide, NULL);
+    for (int i = 1; i < 3; i++) ok = ok && buffer(w, in_buffer(a->buffers[i], part.at * l.wide), part.length * l.wide, NULL);
     break;
   case RGA_FIXEDLIST: of = (struct span){part.at * l.n, part.length * l.n}; break;
   case RGA_STRUCT: of = part; break;
   case RGA_SPARSE:
     of = part;
-    ok = buffer(w, (const char *)a->buffers[0] + part.at, part.length, NULL);
+    ok = buffer(w, in_buffer(a->buffers[0], part.at), part.length, NULL);
     break;
   case RGA_DENSE:
-    ok = buffer(w, (const char *)a->buffers[0] + part.at, part.length, NULL) && buffer(w, (const char *)a->buffers[1] + part.at * 4, part.length * 4, NULL);
+    ok = buffer(w, in_buffer(a->buffers[0], part.at), part.length, NULL) && buffer(w, in_buffer(a->buffers[1], part.at * 4), part.length * 4, NULL);
     break;
   case RGA_RUNS:
     if (!own_rows || a->offset) return no(w, "a slice of a run-end encoded array cannot be stored: decode it, or take its rows");
@@ -355,7 +358,7 @@ static bool write_batch(struct writer *w, const struct ArrowSchema *s, const str
   if (!dictionaries(w, s, a, 0)) return false;
   for (int64_t i = 0; i < a->n_children; i++) {
     const struct ArrowArray *c = a->children[i];
-    if (a->offset + a->length > c->length) return no(w, "column '%s' has %lld rows of %lld", s->children[i]->name, (long long)c->length, (long long)(a->offset + a->length));
+    if (a->offset + a->length > c->length) return no(w, "column '%s' has %lld rows of %lld", s->children[i]->name ? s->children[i]->name : "", (long long)c->length, (long long)(a->offset + a->length));
     if (!array(w, s->children[i], c, (struct span){c->offset + a->offset, a->length}, 0)) return false;
   }
   return flush(w, RGA_ARROW_RECORDS, a->length, 0);

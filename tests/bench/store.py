@@ -6,15 +6,18 @@ Rates are medians, taken in turns with the copies they are compared with, becaus
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
+import mmap
 import os
 import shlex
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy
@@ -61,6 +64,7 @@ def large(seconds: Callable[[numpy.ndarray, numpy.ndarray, int], float], mb: int
     """Measure puts and gets of one size in turns with copies on one and two threads."""
     source, to = numpy.ones(mb << 20, numpy.uint8), numpy.ones(mb << 20, numpy.uint8)
     out = {f"put_first_{mb}mb_gb_per_s": source.nbytes / timed(lambda: raygo.put(source)) / 1e9}
+    out[f"first_touch_of_a_memory_file_{mb}mb_gb_per_s"] = source.nbytes / first_touch(source) / 1e9
     put, get, one, two = [], [], [], []
     for _ in range(n):
         one.append(seconds(to, source, 1))
@@ -77,11 +81,45 @@ def large(seconds: Callable[[numpy.ndarray, numpy.ndarray, int], float], mb: int
     return out
 
 
+def first_touch(source: numpy.ndarray) -> float:
+    """Return the seconds of a copy into a new memory file, as the store's first put has it: what the system takes to find the memory."""
+    fd = os.memfd_create("first")
+    os.ftruncate(fd, source.nbytes)
+    area = mmap.mmap(fd, source.nbytes)
+    os.close(fd)
+    to = numpy.frombuffer(area, numpy.uint8)
+    return timed(lambda: numpy.copyto(to, source))
+
+
+@contextlib.contextmanager
+def all_but_one_busy() -> Iterator[None]:
+    """Keep the other processors busy with programs that have nothing to do with the store."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(len(os.sched_getaffinity(0)) - 1)]
+    try:
+        time.sleep(0.5)
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def beside(seconds: Callable[[numpy.ndarray, numpy.ndarray, int], float], mb: int, n: int) -> dict[str, float]:
+    """Measure puts in turns with copies on one thread, while all other processors are busy."""
+    source, to = numpy.ones(mb << 20, numpy.uint8), numpy.ones(mb << 20, numpy.uint8)
+    put, one = [], []
+    with all_but_one_busy():
+        for _ in range(n):
+            one.append(seconds(to, source, 1))
+            put.append(timed(lambda: raygo.put(source)))
+    return {f"put_{mb}mb_beside_busy_of_copy_on_one_thread": statistics.median(one) / statistics.median(put)}
+
+
 def rows() -> dict[str, float]:
     """Measure: name -> value."""
     seconds = copier()
     raygo.init(num_cpus=2, include_dashboard=False, object_store_memory=2600 << 20)
-    out = large(seconds, 100, 30) | large(seconds, 1000, 4)
+    out = large(seconds, 100, 30) | large(seconds, 1000, 4) | beside(seconds, 100, 30)
     raygo.get(puts.remote(100_000, 1))
     for size in (100_000, 300_000, 1 << 20):
         out[f"put_{size}_in_worker_us"] = raygo.get(puts.remote(size, 300)) * 1e6

@@ -91,6 +91,27 @@ static struct ArrowArrayStream produce(struct source *s, int batches, int rows, 
   return (struct ArrowArrayStream){source_schema, source_next, source_error, source_release, s};
 }
 
+/* A slice of a union whose producer has forgotten which of its members the elements are. */
+static int lame_schema(struct ArrowArrayStream *st, struct ArrowSchema *out) {
+  const struct source *s = st->private_data;
+  make_schema(out, "+s", "", 1);
+  make_schema(out->children[0], s->rows ? "+ud:0" : "+us:0", "u", 1);
+  make_schema(out->children[0]->children[0], "i", "n", 0);
+  return 0;
+}
+
+static int lame_next(struct ArrowArrayStream *st, struct ArrowArray *out) {
+  struct source *s = st->private_data;
+  memset(out, 0, sizeof *out);
+  if (s->sent++ == s->batches) return 0;
+  make_array(out, 2, 1, 1);
+  make_array(out->children[0], 3, s->rows ? 2 : 1, 1);
+  out->offset = 1;
+  make_array(out->children[0]->children[0], 3, 2, 0);
+  out->children[0]->children[0]->buffers[1] = calloc(3, 4);
+  return 0;
+}
+
 /* ------------------------------------------------------------------------------------------------ a consumer */
 
 /* Reads what produce() gave; keeps the first batch in *first when that is not NULL. */
@@ -170,6 +191,18 @@ static void refusals(raygo_runtime rt) {
   SAYS(RAYGO_EINVAL, "the disk is on fire", raygo_put_arrow_stream(rt, &st, FOREVER, NONE, &o, &err));
   CHECK(!st.release && !o.h && alive == 0);
   SAYS(RAYGO_EINVAL, "was released", raygo_put_arrow_stream(rt, &st, FOREVER, NONE, &o, &err));
+  for (int dense = 0; dense < 2; dense++) {
+    s = (struct source){1, dense, 0, -1};
+    st = (struct ArrowArrayStream){lame_schema, lame_next, source_error, source_release, &s};
+    SAYS(RAYGO_EINVAL, "a buffer of 2 bytes is missing", raygo_put_arrow_stream(rt, &st, FOREVER, NONE, &o, &err));
+    CHECK(!st.release && alive == 0);
+  }
+  st = produce(&s, 1, 5, -1);
+  SAYS(RAYGO_EINVAL, "`out` is NULL", raygo_put_arrow_stream(rt, &st, FOREVER, NONE, NULL, &err));
+  CHECK(!st.release && alive == 0);
+  st = produce(&s, 1, 5, -1);
+  SAYS(RAYGO_EINVAL, "`out` is NULL", raygo_arrow_bytes(&st, NULL, &err));
+  CHECK(!st.release && alive == 0);
   o = put_text(rt, "text");
   SAYS(RAYGO_EINVAL, "no Arrow data", raygo_get_arrow_stream(rt, o, FOREVER, NONE, &st, &err));
   CHECK(!st.release);
