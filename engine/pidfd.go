@@ -16,8 +16,12 @@ type watchedProcess struct {
 	over sync.Once
 }
 
-// watchProcess returns nil where the kernel has no such descriptors (before 5.3): then the end of the connection has to do.
+// watchProcess returns nil for the engine's own process, which it does not outlive, and where the kernel has no such descriptors (before 5.3): then the
+// end of the connection has to do.
 func (n *Node) watchProcess(pid int) *watchedProcess {
+	if pid == os.Getpid() {
+		return nil
+	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil
