@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"runtime"
 	"testing"
 	"time"
 )
@@ -71,6 +72,8 @@ func TestPaceFollowsTheStore(t *testing.T) {
 }
 
 func TestWorkIsMeasured(t *testing.T) {
+	runtime.LockOSThread() // or it may go on in another one
+	defer runtime.UnlockOSThread()
 	took, err := worked(func() error {
 		for end := threadTime() + 5*time.Millisecond; threadTime() < end; {
 		}
