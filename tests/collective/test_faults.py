@@ -392,7 +392,8 @@ def holders(inode: str) -> list[str]:
             files = [(os.readlink(fd), str(os.stat(fd).st_ino)) for fd in (process / "fd").iterdir()]
         except OSError:
             continue  # it ended meanwhile
-        if any("raygo-group" in line and inode in line.split() for line in maps.splitlines()) or any("raygo-group" in name and ino == inode for name, ino in files):
+        mapped = any("raygo-group" in line and inode in line.split() for line in maps.splitlines())
+        if mapped or any("raygo-group" in name and ino == inode for name, ino in files):
             out.append(process.name)
     return out
 
