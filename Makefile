@@ -135,8 +135,8 @@ step-examples:
 	done
 
 # Acceptance tests and bug reports stand beside a checkout, not in it; without them there is nothing to run.
-ACCEPTANCE := core objects actors joblib
-BUGS := 01 03 06 07 09 11 13 15 17 19 22 23 25 27 46 47 48
+ACCEPTANCE := core objects actors joblib train_torch train_lightning train_transformers train_gbdt storage_s3
+BUGS := 01 03 06 07 09 11 13 15 17 19 22 23 25 27 36 37 39 46 47 48
 
 step-acceptance:
 	@if [ -d $(SHARED)/acceptance ]; then py=$$(realpath -s $(PY)); cd $(SHARED)/acceptance && \
