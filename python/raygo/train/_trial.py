@@ -57,7 +57,7 @@ def run_in_trial(trainer: Any) -> None:
         raise RuntimeError(f"{type(trainer).__name__} was to run in a trial of raygo.tune, but there is none here")
     group = get_current_placement_group()
     placement = None
-    if group is not None and group.bundle_count > 1:
+    if group is not None and group.bundle_count >= trainer.scaling_config.max_workers:
         # The first bundle is the trial's own unless it was empty.
         own = 0 if group.bundle_count == trainer.scaling_config.max_workers else 1
         placement = (group, list(range(own, group.bundle_count)))

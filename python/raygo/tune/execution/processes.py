@@ -52,7 +52,7 @@ class Processes:
         self._leaving: dict[Any, tuple[Process, float]] = {}      # ref of stop() -> until when
         self._classes: dict[Any, Any] = {}
         self._farewell = float(os.environ.get(FAREWELL_ENV) or _FAREWELL_S)
-        preload(_MODULES)
+        preload([*_MODULES, *getattr(trainable, "preload", ())])
 
     def start(self, trial: Trial, setup: TrialSetup) -> tuple[Process, Any]:
         """A process for a trial; the reference says when it is there."""
@@ -71,7 +71,7 @@ class Processes:
         wanted: Any = trial.placement_group_factory
         process = Process(None, wanted)
         make = self._class(wanted)
-        if len(wanted.bundles) > 1:
+        if len(wanted.bundles) > 1 or wanted.head_bundle_is_empty:       # the trial starts what the other bundles are for
             process.group = wanted()
             make = make.options(scheduling_strategy=PlacementGroupSchedulingStrategy(
                 process.group, placement_group_bundle_index=-1 if wanted.head_bundle_is_empty else 0, placement_group_capture_child_tasks=True))

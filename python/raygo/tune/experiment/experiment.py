@@ -136,7 +136,9 @@ def trainable_class(run: Any) -> Any:
         function = run.as_trainable()
         if (wanted := getattr(run, "_tune_resources", None)) is not None:
             function._resources = wanted
-        return wrap_function(function, name_of(run))
+        cls = wrap_function(function, name_of(run))
+        cls.preload = tuple(getattr(getattr(run, "_backend_config", None), "preload", ()))
+        return cls
     if callable(run):
         return wrap_function(run, name_of(run))
     raise TuneError(f"the trainable is a {type(run).__name__}: give a function, a Trainable class, a trainer, or the name of a registered one")

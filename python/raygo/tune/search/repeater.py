@@ -62,7 +62,7 @@ class Repeater(Searcher):
             self._open = None
         return {**group.config, TRIAL_INDEX: index} if self._set_index else dict(group.config)
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False, **kwargs: Any) -> None:
         first = self._group_of.pop(trial_id, None)
         if first is None:
             return

@@ -77,7 +77,6 @@ class SearchGenerator(SearchAlgorithm):
                                                    f"{number + 1}_{tag}" if tag else str(number + 1))
         return trial
 
-    create_trial_if_possible = next_trial
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self.searcher.on_trial_result(trial_id, result)

@@ -23,6 +23,7 @@ class FunctionTrainable(Trainable):
     """Runs a function in a thread of its own; a step goes from one report of it to the next."""
 
     function: Callable[[dict[str, Any]], Any]
+    preload: tuple[str, ...] = ()           # heavy modules that the function's process is to have from its start
 
     def setup(self, config: dict[str, Any]) -> None:
         self._thread: threading.Thread | None = None
