@@ -213,7 +213,7 @@ class StorageContext:
                 if attempt + 1 == _UPLOAD_ATTEMPTS:
                     note()
                     raise
-                time.sleep(0.3 * 4 ** attempt)
+                time.sleep(0.3 * 4 ** attempt)      # back off
         raise AssertionError("unreachable")
 
     # The side of whoever sees that a report is complete.

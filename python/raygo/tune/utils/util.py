@@ -170,7 +170,7 @@ def retry_fn(fn: Callable[[], Any], exception_type: Any = Exception, num_retries
         if end is not None and time.monotonic() >= end:
             return False
         if attempt + 1 < num_retries:
-            time.sleep(sleep_time)
+            time.sleep(sleep_time)      # back off
     return False
 
 
@@ -278,5 +278,5 @@ def wait_for_gpu(gpu_id: Any = None, target_util: float = 0.01, retry: int = 20,
         if gpu.memoryUtil <= target_util:
             return True
         log.info("waiting for GPU %s: %.1f %% of its memory is in use", gpu_id, 100 * gpu.memoryUtil)
-        time.sleep(delay_s)
+        time.sleep(delay_s)      # back off
     raise RuntimeError(f"the memory of GPU {gpu_id} is still in use")
