@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -45,14 +46,22 @@ def put_time(value: numpy.ndarray) -> float:
     return time.perf_counter() - begin
 
 
-def beside(small: numpy.ndarray) -> tuple[list[float], list[float]]:
-    """Put while one object is being written to disk, and as often afterwards.
+def quiet() -> float:
+    """Wait until nothing is written to disk; the seconds spent on that so far."""
+    spent = -1.0
+    while spent != (now := stats()["spill_s"]):
+        spent = now
+        time.sleep(0.3)
+    return spent
+
+
+def beside(small: numpy.ndarray, spent: float) -> tuple[list[float], list[float]]:
+    """Put while an object is being written to disk, until more than `spent` has been spent at that, and as often afterwards.
 
     The first two count nowhere: the large object has just taken the pages that they would have found warm.
     """
-    spent = stats()["spill_s"]
     put_time(small), put_time(small)
-    during, end = [], time.perf_counter() + 5
+    during, end = [], time.perf_counter() + 2
     while stats()["spill_s"] == spent and time.perf_counter() < end:
         during.append(put_time(small))
     return during, [put_time(small) for _ in during]
@@ -62,6 +71,7 @@ def rows(folder: str, store: int, piece: int) -> dict[str, float]:
     """Measure: name -> value."""
     raygo.init(num_cpus=1, object_store_memory=store, include_dashboard=False, _object_spilling_directory=folder)
     small, large = numpy.ones(4 * MB, numpy.uint8), numpy.ones(piece, numpy.uint8)
+    raygo.put(numpy.ones(store - 4 * MB, numpy.uint8))  # all pages have memory, in one piece
     kept = [raygo.put(large) for _ in range(store * 8 // 10 // piece)]
     while not stats()["spilled_total"]:  # from here on each one more has one written
         kept.append(raygo.put(large))
@@ -72,9 +82,12 @@ def rows(folder: str, store: int, piece: int) -> dict[str, float]:
     was = stats()
     during, alone = [], []
     for _ in range(store // piece):
+        spent = quiet()
         kept.append(raygo.put(large))
-        for to, more in zip((during, alone), beside(small), strict=True):
-            to += more
+        pair = beside(small, spent)
+        if len(pair[0]) > 2:  # else the large object had waited for room, and most was written by then
+            during += pair[0]
+            alone += pair[1]
     now = stats()
     spilled = (now["spilled_total"] - was["spilled_total"]) / 1e6
     begin = time.perf_counter()
@@ -91,8 +104,9 @@ def rows(folder: str, store: int, piece: int) -> dict[str, float]:
         "spill_MB_s": spilled / (now["spill_s"] - was["spill_s"]),
         "restore_MB_s": restored / (end["restore_s"] - now["restore_s"]),
         "get_wall_MB_s": restored / read,
-        "put_alone_MB_s": small.nbytes / 1e6 / statistics.mean(alone),
-        "put_while_spilling_MB_s": small.nbytes / 1e6 / statistics.mean(during),
+        "put_alone_MB_s": small.nbytes / 1e6 / statistics.mean(alone or [math.nan]),
+        "put_while_spilling_MB_s": small.nbytes / 1e6 / statistics.mean(during or [math.nan]),
+        "puts_while_spilling": len(during),
     }
 
 
@@ -100,8 +114,8 @@ def main() -> None:
     """Print the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", help="where to spill to; default: a temporary folder")
-    parser.add_argument("--store", type=int, default=256, help="MB of the store")
-    parser.add_argument("--piece", type=int, default=16, help="MB of an object")
+    parser.add_argument("--store", type=int, default=1024, help="MB of the store")
+    parser.add_argument("--piece", type=int, default=64, help="MB of an object")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         out = rows(folder, given.store * MB, given.piece * MB)
