@@ -174,6 +174,27 @@ def test_pbt_in_step_waits_for_all(tmp_path):
     assert [r[0] for r in c.restarted] == ["a"] and pbt.choose_trial_to_run(c) in (a, b)
 
 
+@pytest.mark.parametrize("how", ["on_trial_complete", "on_trial_error"])
+def test_pbt_in_step_does_not_wait_for_who_has_ended(tmp_path, how):
+    pbt = PopulationBasedTraining(time_attr="training_iteration", metric="m", mode="max", perturbation_interval=2, quantile_fraction=0.5,
+                                  hyperparam_mutations={"lr": tune.uniform(0, 1)}, synch=True)
+    c = Controller(tmp_path)
+    a, b, gone = c.add(pbt, "a"), c.add(pbt, "b"), c.add(pbt, "gone")
+    b.checkpoints = [("b's", {})]
+    assert c.report(pbt, a, 2, m=0) == c.report(pbt, b, 2, m=1) == PAUSE and pbt.choose_trial_to_run(c) is None
+    gone.status = Trial.ERROR
+    getattr(pbt, how)(c, gone, *([{}] if how == "on_trial_complete" else []))
+    assert [r[0] for r in c.restarted] == ["a"] and pbt.choose_trial_to_run(c) in (a, b)
+
+
+def test_the_median_forgets_what_a_trial_reports_again():
+    rule, c = MedianStoppingRule(time_attr="training_iteration", metric="m", mode="max", grace_period=1, min_samples_required=1), Controller()
+    a = c.add(rule, "a")
+    for i in (1, 2, 3, 2, 3):            # it fell back to its checkpoint after 1
+        c.report(rule, a, i, m=float(i))
+    assert rule._seen["a"] == [(1, 1.0, 1.0), (2, 3.0, 2.0), (3, 6.0, 3.0)]
+
+
 def test_explore_stays_in_the_domain():
     for _ in range(50):
         new, _ = explore({"lr": 0.9, "n": 3, "deep": {"c": "x"}, "free": 1.0},

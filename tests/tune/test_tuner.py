@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,28 @@ def test_a_folder_holds_one_search(tmp_path):
     assert Tuner.restore(str(tmp_path / "one"), trainable=steps).get_results()[0].config == {"x": 1}
     with pytest.raises(ValueError, match="not of 'other'"):
         Tuner.restore(str(tmp_path / "one"), trainable="other")
+
+
+def test_two_drivers_do_not_run_one_search(tmp_path):
+    def asks(config):
+        code = "import sys, raygo\nfrom raygo import tune\ndef asks(config): pass\nraygo.init(num_cpus=1)\n" \
+               "tune.Tuner.restore(sys.argv[1], trainable=asks).fit()"
+        done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "one")], capture_output=True, text=True, timeout=100)
+        return {"code": done.returncode, "said": done.stderr}
+
+    metrics = Tuner(asks, run_config=run(tmp_path, name="one")).fit()[0].metrics
+    assert metrics["code"] == 1 and f"one is under way at this moment, by process {os.getpid()} on " in metrics["said"]
+
+
+def test_reused_processes_close_the_logs_of_trials_before(tmp_path):
+    def prints(config):
+        print("I am", config["i"])
+        return {"open": sum(os.path.realpath(f"/proc/self/fd/{fd}").endswith("/stdout") for fd in os.listdir("/proc/self/fd"))}
+
+    grid = Tuner(prints, param_space={"i": tune.grid_search([0, 1, 2])}, tune_config=TuneConfig(reuse_actors=True, max_concurrent_trials=1),
+                 run_config=run(tmp_path, log_to_file=True)).fit()
+    assert len({r.metrics["pid"] for r in grid}) == 1 and [r.metrics["open"] for r in grid] == [1, 1, 1]
+    assert [Path(r.path, "stdout").read_text() for r in grid] == [f"I am {i}\n" for i in range(3)]
 
 
 def test_a_moved_search_is_found(tmp_path):

@@ -42,7 +42,7 @@ def lock_run(storage: StorageContext) -> int | None:
     except BlockingIOError:
         other = os.read(lock, 100).decode(errors="replace")
         os.close(lock)
-        raise ValueError(f"the run {storage.experiment_fs_path} is being trained at this moment, by {other or 'another driver'}: "
+        raise ValueError(f"the run {storage.experiment_fs_path} is under way at this moment, by {other or 'another driver'}: "
                          "give RunConfig another name") from None
     except OSError:          # a file system without locks
         os.close(lock)

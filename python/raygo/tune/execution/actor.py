@@ -119,11 +119,15 @@ class TrialActor:
         if setup.chdir:
             os.chdir(folder)
         if setup.log_to_file is not None:
-            for stream, file, default in (("stdout", setup.log_to_file[0], STDOUT_FILE), ("stderr", setup.log_to_file[1], STDERR_FILE)):
-                from raygo.tune.utils.util import Tee
+            from raygo.tune.utils.util import Tee
 
-                original = getattr(sys, f"__{stream}__")
-                setattr(sys, stream, Tee(original, open(os.path.join(folder, file or default), "a", buffering=1)))
+            for stream, file, default in (("stdout", setup.log_to_file[0], STDOUT_FILE), ("stderr", setup.log_to_file[1], STDERR_FILE)):
+                copy = open(os.path.join(folder, file or default), "a", buffering=1)
+                if isinstance(tee := getattr(sys, stream), Tee):        # of the trial before; handlers of logging may hold it
+                    tee.stream2, copy = copy, tee.stream2
+                    copy.close()
+                else:
+                    setattr(sys, stream, Tee(getattr(sys, f"__{stream}__"), copy))
 
     def _go_on_from(self, setup: TrialSetup) -> None:
         assert self._trainable is not None

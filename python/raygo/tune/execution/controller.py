@@ -293,7 +293,8 @@ class TuneController:
 
     def _has_started(self, trial: Trial, process: Process, answer: Any) -> None:
         if answer is None:              # a process that could not become another trial
-            self._release_read(trial)
+            if trial.trial_id not in self._restores:        # else it is still to be read, by the next process
+                self._release_read(trial)
             self._processes.leave(process)
             process, ref = self._processes.start_fresh(trial, self._setup(trial))
             self._started[trial.trial_id] = process

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import raygo
+from raygo.train._folder import lock_run
 from raygo.tune.analysis import ExperimentAnalysis
 from raygo.tune.error import TuneError
 from raygo.tune.execution.controller import Options, TuneController
@@ -49,7 +50,16 @@ def run_search(experiment: Experiment, *, metric: str | None, mode: str | None, 
     search = _search(search_alg, max_concurrent)
     schedule = _scheduler(scheduler)
     _tell(search, schedule, experiment, metric, mode)
-    storage = _folder(experiment, resume is not None)
+    storage, lock = _folder(experiment, resume is not None)
+    try:
+        return _run(experiment, storage, search, schedule, pickled, metric, mode, options, resume, reporter)
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _run(experiment: Experiment, storage: ExperimentStorage, search: SearchAlgorithm, schedule: TrialScheduler, pickled: bytes, metric: str | None,
+         mode: str | None, options: Options, resume: ResumeConfig | None, reporter: Any) -> ExperimentAnalysis:
     experiment.storage = storage
     trials: list[Trial] = []
     options.callbacks = with_default_callbacks(options.callbacks)
@@ -131,19 +141,24 @@ def _tell(search: SearchAlgorithm, scheduler: TrialScheduler, experiment: Experi
                          f"({scheduler.metric!r}, {scheduler._mode!r}). Give them in one place.")
 
 
-def _folder(experiment: Experiment, resumes: bool) -> ExperimentStorage:
+def _folder(experiment: Experiment, resumes: bool) -> tuple[ExperimentStorage, int | None]:
+    """The experiment's folder, and the lock that keeps it for this driver."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     name = experiment.name or f"{re.sub(r'[^0-9A-Za-z_.-]', '_', experiment.run_identifier)}_{stamp}"
     storage = ExperimentStorage(experiment.storage_path, name, experiment.storage_filesystem)
     for number in range(2, 1000):
         if resumes or not storage.has(TUNER_FILE):
-            break
-        if experiment.name is not None:
+            storage.prepare()
+            try:
+                return storage, lock_run(storage._context)
+            except ValueError:
+                if experiment.name is not None:
+                    raise
+        elif experiment.name is not None:
             raise TuneError(f"{storage.path} has a search already, which another one of the same name would mix with. Give RunConfig another name or "
                             f"storage_path, go on with it by Tuner.restore({storage.path!r}, trainable=...), or remove the folder.")
         storage = ExperimentStorage(experiment.storage_path, f"{name}_{number}", experiment.storage_filesystem)
-    storage.prepare()
-    return storage
+    raise TuneError(f"{storage.path} and a thousand others are there already: give RunConfig a name")
 
 
 def trial_settings(experiment: Experiment) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from raygo.tune.experiment.trial import Trial
@@ -52,6 +53,8 @@ class MedianStoppingRule(FIFOScheduler):
         if score is None or now is None:
             return TrialScheduler.CONTINUE
         mine = self._seen.setdefault(trial.trial_id, [])
+        while mine and mine[-1][0] >= now:       # the trial has gone back to a checkpoint: what came after it is reported again
+            mine.pop()
         total, best = (mine[-1][1], mine[-1][2]) if mine else (0.0, float("-inf"))
         mine.append((now, total + score, max(best, score)))
         if trial.trial_id in self._stopped:
@@ -80,5 +83,5 @@ class MedianStoppingRule(FIFOScheduler):
 
 
 def _mean_until(seen: list[tuple[float, float, float]], now: float) -> float | None:
-    count = sum(time <= now for time, _, _ in seen)
+    count = bisect_right(seen, now, key=lambda entry: entry[0])
     return seen[count - 1][1] / count if count else None

@@ -6,7 +6,7 @@ import math
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +132,11 @@ class PopulationBasedTraining(FIFOScheduler):
         live = controller.get_live_trials()
         if any(self._states[t.trial_id].time < self._next_sync for t in live if t is not trial):
             return TrialScheduler.PAUSE
+        self._compare(controller, live)
+        return TrialScheduler.NOOP if trial.status == Trial.PAUSED else TrialScheduler.PAUSE
+
+    def _compare(self, controller: TuneController, live: Collection[Trial]) -> None:
+        """All trials have come to the moment of comparison."""
         weak, strong = self._quantiles(controller)
         for each in live:
             self._states[each.trial_id].perturbed_at = self._next_sync
@@ -139,7 +144,21 @@ class PopulationBasedTraining(FIFOScheduler):
         self._next_sync = max(self._next_sync + self._interval, max(self._states[t.trial_id].time for t in live))
         for each in live:
             self._states[each.trial_id].time = 0 if each in weak else self._states[each.trial_id].time
-        return TrialScheduler.NOOP if trial.status == Trial.PAUSED else TrialScheduler.PAUSE
+
+    def _without(self, controller: TuneController, trial: Trial) -> None:
+        """A trial has ended: the others may have waited only for it."""
+        live = [t for t in controller.get_live_trials_in_order() if t is not trial]
+        if self._synch and live and all(t.trial_id in self._states and self._states[t.trial_id].time >= self._next_sync for t in live):
+            self._compare(controller, live)
+
+    def on_trial_complete(self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]) -> None:
+        self._without(tune_controller, trial)
+
+    def on_trial_error(self, tune_controller: TuneController, trial: Trial) -> None:
+        self._without(tune_controller, trial)
+
+    def on_trial_remove(self, tune_controller: TuneController, trial: Trial) -> None:
+        self._without(tune_controller, trial)
 
     def _keep_or_exploit(self, controller: TuneController, trial: Trial, weak: list[Trial], strong: list[Trial]) -> None:
         state = self._states[trial.trial_id]
