@@ -10,6 +10,7 @@ import pytest
 import raygo
 from raygo import train
 from raygo.train import Checkpoint, CheckpointConfig, DataParallelTrainer, FailureConfig, Result, RunConfig, ScalingConfig, TrainingFailedError, UserCallback
+from raygo.train.backend import Backend, BackendConfig
 
 
 def fit(loop, tmp_path, workers=1, config=None, name="run", **run):
@@ -254,3 +255,18 @@ def test_outside_of_training_one_is_alone(recwarn):
     assert train.get_context().get_world_size() == 1 and train.get_context().get_world_rank() == 0
     assert train.get_checkpoint() is None
     train.report({"x": 1})
+
+
+def test_workers_that_die_once_training_is_over_take_nothing_away(tmp_path):
+    class Ends(Backend):
+        def on_shutdown(self, worker_group, backend_config):
+            worker_group.execute(os._exit, 1)
+
+    class EndsConfig(BackendConfig):
+        @property
+        def backend_cls(self):
+            return Ends
+
+    result = DataParallelTrainer(lambda: train.report({"loss": 1.0}), backend_config=EndsConfig(),
+                                 run_config=RunConfig(storage_path=str(tmp_path), name="run")).fit()
+    assert result.metrics["loss"] == 1.0

@@ -252,12 +252,29 @@ def test_two_drivers_do_not_train_one_run(tmp_path):
     process = driver(tmp_path, ENDLESS, storage)
     try:
         assert process.stdout.readline().startswith("two")
-        with pytest.raises(ValueError, match=rf"runs/run is being trained at this moment, by process {process.pid} on "):
+        with pytest.raises(ValueError, match=rf"runs/run is under way at this moment, by process {process.pid} on "):
             fit(start, tmp_path, storage_path=storage)
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_a_report_that_was_written_but_not_noted_yet_counts_once(tmp_path):
+    def loop(config):
+        begin = start()
+        for i in range(begin, config["upto"]):
+            save(i)
+        return begin
+
+    fit(loop, tmp_path, config={"upto": 2})
+    noted = state(str(tmp_path))
+    noted.update(checkpoints=noted["checkpoints"][:1], made=1, status="RUNNING")
+    with open(tmp_path / "run" / "checkpoint_manager_snapshot.json", "w") as file:
+        json.dump(noted, file)
+    again = fit(loop, tmp_path, config={"upto": 3})
+    assert again.return_value == 2 and list(again.metrics_dataframe["i"]) == [0, 1, 2]
+    assert [m["i"] for _, m in again.best_checkpoints] == [0, 1, 2]
 
 
 def test_a_checkpoint_that_was_not_noted_yet_is_found(tmp_path):

@@ -129,6 +129,76 @@ def test_checkpoints_that_the_loop_stores_itself(tmp_path):
     assert [read(c, "n") for c, _ in result.best_checkpoints] == ["0", "1", "2"]
 
 
+def test_a_name_of_its_own_is_found_again(tmp_path):
+    def loop(config):
+        start = train.get_checkpoint()
+        begun = int(read(start, "n")) + 1 if start else 0
+        for n in range(begun, begun + 2):
+            train.report({"n": n}, checkpoint=folder_with("n", str(n)), checkpoint_dir_name=f"epoch_{n}")
+
+    fit(loop, tmp_path)
+    result = fit(loop, tmp_path)
+    assert list(result.metrics_dataframe["n"]) == [0, 1, 2, 3]
+    for each in (result, Result.from_path(result.path)):
+        assert [c.path.rpartition("/")[2] for c, _ in each.best_checkpoints] == [f"epoch_{n}" for n in range(4)]
+
+
+def test_one_name_for_all_checkpoints(tmp_path):
+    def loop(config):
+        for n in range(3):
+            train.report({"n": n}, checkpoint=folder_with("n", str(n)), checkpoint_dir_name="latest")
+
+    result = fit(loop, tmp_path, checkpoint_config=CheckpointConfig(num_to_keep=1))
+    assert read(result.checkpoint, "n") == "2" and [m["n"] for _, m in result.best_checkpoints] == [2]
+
+
+def test_metrics_that_cannot_be_sent_leave_no_gap(tmp_path):
+    def loop(config):
+        with pytest.raises(TypeError):
+            train.report({"n": threading.Lock()})
+        train.report({"n": 1})
+
+    assert list(fit(loop, tmp_path).metrics_dataframe["n"]) == [1]
+
+
+def test_a_rank_that_takes_long_for_its_checkpoint_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYGO_TRAIN_REPORT_PATIENCE_S", "0.3")
+
+    def loop(config):
+        rank = train.get_context().get_world_rank()
+        for n in range(3):
+            if rank == 0 and n:
+                time.sleep(1.0)
+            train.report({"n": n, "rank": rank}, checkpoint=folder_with("n", str(n)) if rank == 0 and n else None)
+
+    result = fit(loop, tmp_path, workers=2)
+    assert list(result.metrics_dataframe["rank"]) == [0, 0, 0] and [read(c, "n") for c, _ in result.best_checkpoints] == ["1", "2"]
+
+
+def test_late_files_leave_the_checkpoint_whole_where_nothing_can_be_renamed(tmp_path, monkeypatch):
+    dirfs = pytest.importorskip("fsspec.implementations.dirfs")
+    from fsspec.implementations.local import LocalFileSystem
+
+    monkeypatch.setenv("RAYGO_TRAIN_REPORT_PATIENCE_S", "0.3")
+
+    def loop(config):
+        rank = train.get_context().get_world_rank()
+        if rank == 1:
+            while not os.path.exists(config["taken"]):
+                time.sleep(0.05)
+        train.report({"rank": rank}, checkpoint=folder_with(f"of-{rank}", str(rank)))
+        if rank == 0:
+            train.get_all_reported_checkpoints(CheckpointConsistencyMode.COMMITTED)
+            open(config["taken"], "w").close()
+
+    with pytest.warns(UserWarning, match="rank"):
+        result = DataParallelTrainer(
+            loop, train_loop_config={"taken": str(tmp_path / "taken")}, scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
+            run_config=RunConfig(storage_path="there", storage_filesystem=dirfs.DirFileSystem(str(tmp_path), LocalFileSystem()), name="run")).fit()
+    with result.checkpoint.as_directory() as folder:
+        assert sorted(os.listdir(folder)) == ["of-0", "of-1"]
+
+
 def test_what_report_refuses(tmp_path):
     def loop(config):
         for wrong in ({"metrics": 3}, {"metrics": {}, "checkpoint": "path"}, {"metrics": {}, "checkpoint_dir_name": "a/b"},

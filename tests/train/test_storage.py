@@ -85,14 +85,37 @@ def test_what_was_left_of_an_upload_does_not_come_into_the_next(place, tmp_path)
     storage = context(place)
     storage.stage(folder(tmp_path, "one", stale="x", same="s", other="old"), 4, 0)
     files = storage.stage(folder(tmp_path, "two", same="s", other="new"), 4, 0)
-    if storage.files.local:
-        storage.discard()
-        files = storage.stage(folder(tmp_path, "two", same="s", other="new"), 4, 0)
     assert content(storage.commit(4, "checkpoint_000004", files)) == {"same": "s", "other": "new"}
     storage.stage(folder(tmp_path, "one", stale="x"), 5, 0)
     storage.discard()
     assert storage.checkpoints() == ["checkpoint_000004"]
     assert sorted(storage.files.files(storage.trial_fs_path)) == ["checkpoint_000004/other", "checkpoint_000004/same"]
+
+
+def test_a_name_that_is_used_again_has_the_newest_files(place, tmp_path):
+    storage = context(place)
+    for report, text in enumerate(("old", "new")):
+        files = storage.stage(folder(tmp_path, text, **{"n": text, text: "x"}), report, 0, name="latest")
+        checkpoint = storage.commit(report, "latest", files)
+    assert content(checkpoint) == {"n": "new", "new": "x"}
+    assert storage.whole_folders()[-1:] == ["latest"] and storage.checkpoints() == []
+
+
+def test_files_that_were_on_their_way_to_a_whole_checkpoint_do_not_take_it_along(place, tmp_path):
+    storage = context(place)
+    storage.commit(0, "checkpoint_000000", storage.stage(folder(tmp_path, "one", n="0"), 0, 0))
+    storage.stage(folder(tmp_path, "late", late="1"), 0, 1)
+    storage.discard(keep={"checkpoint_000000"})
+    assert storage.checkpoints() == ["checkpoint_000000"] and content(storage.checkpoint("checkpoint_000000"))["n"] == "0"
+
+
+def test_what_a_killed_process_had_begun_to_delete(place, tmp_path):
+    storage = context(place)
+    if storage.files.local:
+        os.makedirs(os.path.join(storage.trial_fs_path, ".deleting", "checkpoint_000000", "half"))
+    storage.commit(0, "checkpoint_000000", storage.stage(folder(tmp_path, "one", n="0"), 0, 0))
+    storage.delete_checkpoint("checkpoint_000000")
+    assert storage.checkpoints() == [] and storage.files.files(storage.trial_fs_path) == {}
 
 
 def test_one_process_numbers_its_own(place, tmp_path):
@@ -192,3 +215,34 @@ def test_a_full_disk(tmp_path):
         assert storage.checkpoints() == ["checkpoint_000000"] and content(good) == {"n": "1"}
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_mirror_says_what_a_service_refused_and_tries_once_more(tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    from fsspec.implementations.dirfs import DirFileSystem
+
+    class Moody(fsspec.implementations.local.LocalFileSystem):
+        failures = 0
+
+        def open(self, path, mode="rb", **kwargs):
+            if "w" in mode and self.failures:
+                self.failures -= 1
+                raise RuntimeError("slow down")
+            return super().open(path, mode, **kwargs)
+
+    service = Moody(skip_instance_cache=True)
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "state").write_text("1")
+    for failures, wanted in ((1, True), (2, False)):
+        files, path = resolve(f"there{failures}", DirFileSystem(str(tmp_path), service))
+        service.failures = failures
+        mirror = Mirror(files, str(here), path)
+        mirror.touch()
+        mirror._thread.join(0.5)          # it goes on, or has failed
+        if wanted:
+            mirror.close()
+            assert (tmp_path / path / "state").read_text() == "1"
+        else:
+            with pytest.raises(StorageError, match="RuntimeError: slow down"):
+                mirror.close()

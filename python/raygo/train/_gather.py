@@ -1,8 +1,8 @@
 """Takes what the ranks of one attempt say, until all have ended or one has failed.
 
-Report k is complete when every rank that still trains has made it and the files that it brings are on the storage.  A rank that lags more
-than a patience behind is named in a warning and no longer waited for, as a loop may well report on one rank only; files under way are
-waited for as long as it takes.
+Report k is complete when every rank that still trains has made it and the files that it brings are on the storage.  A rank that has never
+reported is given a patience, then named in a warning and no longer waited for, as a loop may well report on one rank only.  One that has
+reported before is waited for as long as it takes, as it may be writing a large checkpoint; and so are files under way.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import raygo
-from raygo.train._failures import WorkersFailed, died, weight
+from raygo.train._failures import WorkersFailed, weight
 from raygo.train._messages import Ask, Brought, Report, read_journal
 from raygo.train._worker_group import WorkerGroup
 from raygo.train.constants import REPORT_PATIENCE_S_ENV
@@ -141,21 +141,30 @@ class Gather:
             if isinstance(message, Brought) and message.files is not None:
                 self.run_of.late(message.index)
             elif isinstance(message, Report):
+                self._reports(rank)
                 self.reached[rank] = max(self.reached[rank], message.index + 1)
         else:
             pending = self.pending.setdefault(message.index, Pending(time.monotonic()))
             if isinstance(message, Report):
                 pending.said[rank] = message
+                self._reports(rank)
                 self.reached[rank] = max(self.reached[rank], message.index + 1)
             else:
                 pending.brought[rank] = message
 
+    def _reports(self, rank: int) -> None:
+        self.run_of.reporters.add(rank)
+        self.run_of.warned.discard(rank)
+
+    def _absent(self, pending: Pending) -> set[int]:
+        return {rank for rank in range(self.size) if rank not in pending.said and rank not in self.returned & self.drained}
+
     def _complete(self) -> None:
         while not self.run_of.stopped and (pending := self.pending.get(self.next_index)) is not None and pending.said:
-            if pending.under_way():
-                self._say_what_is_waited_for(pending)
+            absent = self._absent(pending)
+            if pending.under_way() or (absent & self.run_of.reporters and not self.errors):
+                self._say_what_is_waited_for(pending, absent & self.run_of.reporters)
                 return
-            absent = {rank for rank in range(self.size) if rank not in pending.said and rank not in self.returned & self.drained}
             if absent and not absent <= self.run_of.warned:
                 if time.monotonic() - pending.since < self.run_of.patience:
                     return
@@ -173,9 +182,13 @@ class Gather:
             self.run_of.contributors = (self.size, contributors)
         self.run_of.record(index, pending.said, pending.brought)
 
-    def _say_what_is_waited_for(self, pending: Pending) -> None:
-        if not pending.warned and time.monotonic() - pending.since > _SAY_AFTER_S:
-            pending.warned = True
+    def _say_what_is_waited_for(self, pending: Pending, absent: set[int]) -> None:
+        if pending.warned or time.monotonic() - pending.since <= _SAY_AFTER_S:
+            return
+        pending.warned = True
+        if absent:
+            log.warning("report %d waits for rank(s) %s, which reported before", self.next_index + 1, ", ".join(map(str, sorted(absent))))
+        else:
             log.warning("report %d waits for the files of rank(s) %s to be stored in %s", self.next_index + 1,
                         ", ".join(map(str, sorted(pending.under_way()))), self.run_of.storage.trial_fs_path)
 
@@ -183,7 +196,7 @@ class Gather:
         pending = self.pending.get(self.next_index)
         if pending is None or not pending.said:
             return None
-        if pending.under_way():
+        if pending.under_way() or self._absent(pending) & self.run_of.reporters:
             return None if pending.warned else _SAY_AFTER_S
         return max(0.0, self.run_of.patience - (time.monotonic() - pending.since)) + 0.01
 
@@ -203,12 +216,12 @@ class Gather:
 
     def _salvage(self) -> None:
         """Takes in what was reported before the end, up to the last checkpoint that is whole."""
-        for rank, error in self.errors.items():
-            if died(error):
-                for message in read_journal(self.journals[rank]):
-                    # Of older reports it may have some that are here already.
-                    if not isinstance(message, Ask) and message.index >= self.next_index:
-                        self._take(rank, message)
+        # Not of the dead alone: on a busy machine what the others said may be on its way still.
+        for rank, journal in enumerate(self.journals):
+            for message in read_journal(journal):
+                # Of older reports it may have some that are here already.
+                if not isinstance(message, Ask) and message.index >= self.next_index:
+                    self._take(rank, message)
         self._complete()
         whole = [index for index, pending in self.pending.items() if index >= self.next_index and self._is_whole(pending)]
         while whole and self.next_index <= max(whole):

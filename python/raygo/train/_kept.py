@@ -44,10 +44,12 @@ class KeptCheckpoints:
         return name
 
     def add(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
+        # A loop may use one name again and again; there is one checkpoint of it.
+        self.kept = [pair for pair in self.kept if pair[0] != checkpoint]
         self.kept.append((checkpoint, metrics))
         most = self.config.num_to_keep
         gone = []
-        while most is not None and len(self.kept) > most and (worst := self._worst(most)) is not None:
+        while most is not None and len(self.kept) > most and (worst := worst_of(self.kept, self.config, most)) is not None:
             gone.append(self.kept.pop(worst)[0])
         self.save()
         for each in gone:
@@ -62,22 +64,6 @@ class KeptCheckpoints:
 
     def _is_own(self, checkpoint: Checkpoint) -> bool:
         return checkpoint == self.storage.checkpoint(checkpoint.path.rpartition("/")[2])
-
-    def _worst(self, most: int) -> int | None:
-        """Which to drop: never the newest, never one of the best `most`."""
-        attribute = self.config.checkpoint_score_attribute
-        if attribute is None:
-            return 0
-        sign = 1 if self.config.checkpoint_score_order == "max" else -1
-        scores: list[tuple[bool, float]] = []
-        for _, metrics in self.kept:
-            value = dig(metrics, attribute)
-            # No score, or NaN, is worse than any score.
-            good = isinstance(value, (int, float)) and value == value
-            scores.append((good, sign * float(value) if good else 0.0))
-        ranked = sorted(range(len(scores)), key=lambda i: scores[i], reverse=True)
-        droppable = [i for i in ranked[most:] if i != len(self.kept) - 1]
-        return droppable[-1] if droppable else None
 
     def save(self) -> None:
         """Note the state of the run."""
@@ -96,7 +82,7 @@ class KeptCheckpoints:
 
     def load(self, noted: dict[str, Any], history: list[dict[str, Any]]) -> list[str]:
         """Take up what an earlier run has left; the names of checkpoints of which nothing is noted, as it was killed before it could."""
-        there = self.storage.checkpoints()
+        there = self.storage.whole_folders()
         reports = {metrics[CHECKPOINT_DIR_NAME]: metrics for metrics in history if metrics.get(CHECKPOINT_DIR_NAME)}
         for entry in noted["checkpoints"]:
             if (name := entry.get("name")) is None:
@@ -106,11 +92,39 @@ class KeptCheckpoints:
             elif name in there:
                 self.kept.append((self.storage.checkpoint(name), entry.get("metrics") or reports.get(name, {})))
         known = {checkpoint.path.rpartition("/")[2] for checkpoint, _ in self.kept}
-        self.made = max(noted["made"], next_number(there))
-        newest = max(known & set(there), default="")
-        return [name for name in there if name not in known and name not in reports and name > newest]
+        # Those that were reported after the last one that is noted: it was killed between the two.
+        last = max((i for i, metrics in enumerate(history) if metrics.get(CHECKPOINT_DIR_NAME) in known), default=-1)
+        for metrics in history[last + 1:]:
+            if (name := metrics.get(CHECKPOINT_DIR_NAME)) in there:
+                self.kept.append((self.storage.checkpoint(name), metrics))
+                known.add(name)
+        numbered = [name for name in there if name.startswith("checkpoint_")]
+        self.made = max(noted["made"], next_number(numbered))
+        newest = max(known & set(numbered), default="")
+        return [name for name in numbered if name not in known and name not in reports and name > newest]
+
+    def names(self) -> set[str]:
+        """The folders of the kept ones that are in the trial's."""
+        return {checkpoint.path.rpartition("/")[2] for checkpoint, _ in self.kept if self._is_own(checkpoint)}
 
 
 def next_number(names: list[str]) -> int:
     """The number of the checkpoint after these."""
     return max((int(name.rpartition("_")[2]) + 1 for name in names if name.rpartition("_")[2].isdigit()), default=0)
+
+
+def worst_of(kept: list[tuple[Checkpoint, dict[str, Any]]], config: CheckpointConfig, most: int) -> int | None:
+    """Which of too many checkpoints to drop: never the newest, never one of the best `most`."""
+    attribute = config.checkpoint_score_attribute
+    if attribute is None:
+        return 0
+    sign = 1 if config.checkpoint_score_order == "max" else -1
+    scores: list[tuple[bool, float]] = []
+    for _, metrics in kept:
+        value = dig(metrics, attribute)
+        # No score, or NaN, is worse than any score.
+        good = isinstance(value, (int, float)) and value == value
+        scores.append((good, sign * float(value) if good else 0.0))
+    ranked = sorted(range(len(scores)), key=lambda i: scores[i], reverse=True)
+    droppable = [i for i in ranked[most:] if i != len(kept) - 1]
+    return droppable[-1] if droppable else None

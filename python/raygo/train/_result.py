@@ -109,7 +109,7 @@ class Result:
         root, _, experiment = parent.rpartition("/")
         storage = StorageContext(root or "/", experiment, storage_filesystem=None if files.local else files.arrow(), trial_dir_name=trial, read_only=True)
         reports = read_history(storage, noted if noted and noted["trial_dir_name"] == trial else None)
-        whole = set(storage.checkpoints())
+        whole = set(storage.whole_folders())
         kept = [(storage.checkpoint(name), report) for report in reports if (name := report.get(CHECKPOINT_DIR_NAME)) in whole]
         return cls(reports[-1] if reports else {}, kept[-1][0] if kept else None, None, folder, frame(reports), kept,
                    None if files.local else files.arrow())

@@ -95,7 +95,8 @@ class Run:
             check_feasible([scaling._worker_bundle] * scaling.min_workers)      # before there is a folder of a run that cannot be
         self.history: list[dict[str, Any]] = []
         self.reported: list[ReportedCheckpoint] = []
-        self.warned: set[int] = set()
+        self.warned: set[int] = set()              # ranks that are not waited for
+        self.reporters: set[int] = set()           # ranks that have reported, and so will again
         self.contributors: tuple[int, set[int]] = (0, set())       # size of the group, and the ranks that brought the last checkpoint
         self.stopped = False
         self.said_that_names_are_shared = False
@@ -193,7 +194,7 @@ class Run:
             finally:
                 if journals is not None:
                     shutil.rmtree(journals, ignore_errors=True)
-                self.storage.discard()
+                self.storage.discard(keep=self.checkpoints.names())
         filesystem = None if self.storage.files.local else self.storage.storage_filesystem
         result = Result(self.history[-1] if self.history else {}, self.checkpoints.newest, None, self.storage.trial_fs_path,
                         frame(self.history), list(self.checkpoints.kept), filesystem, value)
@@ -244,7 +245,10 @@ class Run:
             self.callbacks.started(group, gather)
             values = gather.run()
             if not self.stopped:
-                backend.on_shutdown(group, self.backend_config)
+                try:
+                    backend.on_shutdown(group, self.backend_config)
+                except RayError as error:       # the function had come to its end on all ranks
+                    log.warning("training is over, but the workers did not end their group well: %s", error)
             return values[0]
         finally:
             group.shutdown()
@@ -345,7 +349,7 @@ class Run:
         """A rank brought files for a report that was taken without it: they join the checkpoint, if that is still there."""
         position = index - self.first_index if index - self.first_index < len(self.history) else -1
         name = self.history[position].get(CHECKPOINT_DIR_NAME)
-        if name and self.storage.is_checkpoint(name):
+        if name and name in self.checkpoints.names():       # on an object store it is hidden while the files arrive
             self.storage.commit(index, name)
         else:
             self.storage.discard(index)

@@ -85,9 +85,9 @@ class Session:
                upload: Callable[[Checkpoint, str], Checkpoint] | None = None, validation: Any = False) -> None:
         self._settle(_UPLOADS_AT_ONCE - 1 if mode is CheckpointUploadMode.ASYNC else None)
         index = self.reports
-        self.reports += 1
         now = time.perf_counter()
         self.mailbox.put(Report(index, metrics, checkpoint is not None, name, validation, (now - self._reported, *_step_profile.current.take())))
+        self.reports += 1        # not before: for a number that nobody has said, the driver would wait
         self._reported = now
         if checkpoint is None:
             return

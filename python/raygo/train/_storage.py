@@ -22,11 +22,13 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._files import Files, join, local_files, resolve
 from raygo.train.constants import DEFAULT_STORAGE_PATH
+from raygo.train.error import StorageError
 
 if TYPE_CHECKING:
     import pyarrow.fs
@@ -184,6 +186,7 @@ class StorageContext:
             self.files.delete(target)
             shutil.move(source, target)
             return names
+        self.files.delete(target)        # of a process that was killed while it copied: its files are not of this checkpoint
         return list(self.files.upload(source, target))
 
     def _upload(self, source: str, name: str, rank: int) -> list[str]:
@@ -219,16 +222,17 @@ class StorageContext:
     # The side of whoever sees that a report is complete.
 
     def commit(self, report: int, name: str, files: list[str] | None = None) -> Checkpoint:
-        """Makes what ranks brought for a report the checkpoint `name`.  Late files join those that are there.
+        """Makes what ranks brought for a report the checkpoint `name`, in the place of an older one of that name.
 
         Parameters
         ----------
         files : list of str, optional
-            What the ranks brought in all; on an object store anything else is left from an upload that was given up, and goes.
+            What the ranks brought in all; on an object store anything else is left from an upload that was given up, and goes.  None: these
+            are late files, which join those that are there.
         """
         path = self.build_checkpoint_path_from_name(name)
         if self.files.local:
-            self._merge(self._incoming(report), path)
+            self._merge(self._incoming(report), path, joins=files is None)
         else:
             if files is not None:
                 for stray in set(self.files.files(path)) - set(files):
@@ -236,19 +240,25 @@ class StorageContext:
             self.files.delete(self._mark(name))
         return self.checkpoint(name)
 
-    def _merge(self, incoming: str, final: str) -> None:
+    def _merge(self, incoming: str, final: str, joins: bool) -> None:
         """Moves the files of all ranks into one folder; of those with the same name, the lowest rank's stays."""
         ranks = sorted(os.listdir(incoming), key=int)
-        whole = final if os.path.isdir(final) else os.path.join(incoming, ranks[0])
+        whole = final if joins and os.path.isdir(final) else os.path.join(incoming, ranks[0])
         for rank in ranks:
             if (source := os.path.join(incoming, rank)) != whole:
                 _move_tree(source, whole)
         if whole != final:
+            older = self._put_aside(os.path.basename(final))
             os.replace(whole, final)
+            if older is not None:
+                self.files.delete(older)
         shutil.rmtree(incoming)
 
-    def discard(self, report: int | None = None, name: str | None = None) -> None:
-        """Removes what ranks brought for a report that came to nothing, or for all of them."""
+    def discard(self, report: int | None = None, name: str | None = None, keep: Collection[str] = ()) -> None:
+        """Removes what ranks brought for a report that came to nothing, or for all of them.
+
+        Checkpoints in `keep` are whole: where files were on their way to join one, they are not waited for any more.
+        """
         if self.files.local:
             self.files.delete(join(self.trial_fs_path, _INCOMING) if report is None else self._incoming(report))
             if report is None:
@@ -256,15 +266,20 @@ class StorageContext:
             return
         names = self._unfinished() if report is None else {name or checkpoint_name(report)}
         for each in names:
-            self.files.delete(self.build_checkpoint_path_from_name(each))
+            if each not in keep:
+                self.files.delete(self.build_checkpoint_path_from_name(each))
             self.files.delete(self._mark(each))
         if report is None:
             self.files.delete(join(self.trial_fs_path, _UPLOADING))
 
     def checkpoints(self) -> list[str]:
-        """The names of the trial's checkpoints, sorted; whole ones only."""
+        """The names of the trial's checkpoints, sorted; whole ones only, and of these only such as have no name of their own."""
+        return [name for name in self.whole_folders() if name.startswith("checkpoint_")]
+
+    def whole_folders(self) -> list[str]:
+        """The names of all folders in the trial's that are not half of a checkpoint, sorted."""
         unfinished = self._unfinished()
-        return [name for name in self.files.folders(self.trial_fs_path) if name.startswith("checkpoint_") and name not in unfinished]
+        return [name for name in self.files.folders(self.trial_fs_path) if name not in unfinished]
 
     def is_checkpoint(self, name: str) -> bool:
         """Whether there is a whole checkpoint of that name."""
@@ -274,17 +289,23 @@ class StorageContext:
         """Deletes a checkpoint; at no time half of it is to be seen as one."""
         path = self.build_checkpoint_path_from_name(name)
         if self.files.local:
-            trash = join(self.trial_fs_path, _TRASH, name)
-            os.makedirs(os.path.dirname(trash), exist_ok=True)
-            try:
-                os.replace(path, trash)
-            except FileNotFoundError:
-                return
-            self.files.delete(trash)
+            if (trash := self._put_aside(name)) is not None:
+                self.files.delete(trash)
             return
         self.files.write(join(self._mark(name), "deleting.json"), b"{}")
         self.files.delete(path)
         self.files.delete(self._mark(name))
+
+    def _put_aside(self, name: str) -> str | None:
+        """Where a checkpoint on a disk is, once it is not one any more; None where there was none."""
+        trash = join(self.trial_fs_path, _TRASH, name)
+        self.files.make_folder(os.path.dirname(trash))
+        self.files.delete(trash)         # of a process that was killed while it deleted one of the same name
+        try:
+            os.replace(self.build_checkpoint_path_from_name(name), trash)
+        except FileNotFoundError:
+            return None
+        return trash
 
     def _incoming(self, report: int, rank: int | None = None) -> str:
         folder = join(self.trial_fs_path, _INCOMING, f"{report:06d}")
@@ -376,6 +397,7 @@ class Mirror:
         """
         with self._wake:
             self._closed = True
+            self._due = self._due or self.error is not None        # once more, as what failed may have been for a moment only
             self._wake.notify_all()
         if self._thread is not None:
             self._thread.join()
@@ -396,6 +418,8 @@ class Mirror:
                 self.error = None
             except OSError as error:
                 self.error = error
+            except Exception as error:       # fsspec lets errors of the service's own kind through
+                self.error = StorageError(0, f"copying to {self._files.name} failed: {type(error).__name__}: {error}", self._path)
 
     def send(self) -> None:
         """Copies what has changed, now."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raygo.train._result import dig
+from raygo.train._kept import worst_of
 from raygo.tune.execution.state import name_of
 
 if TYPE_CHECKING:
@@ -30,11 +30,13 @@ class Keeper:
     def add(self, trial: Trial, name: str, metrics: dict[str, Any]) -> Any:
         """A trial has a new checkpoint."""
         checkpoint = self._storage.checkpoint(str(trial.relative_logdir), name)
+        # A trainer's loop may use one name again and again; there is one checkpoint of it.
+        trial.checkpoints = [pair for pair in trial.checkpoints if pair[0] != checkpoint]
         trial.checkpoints.append((checkpoint, metrics))
         trial.checkpoints_made = max(trial.checkpoints_made, _number(name) + 1)
         config = trial.checkpoint_config
-        most = getattr(config, "num_to_keep", None)
-        while most is not None and len(trial.checkpoints) > most and (worst := _worst(trial, config, most)) is not None:
+        most = config.num_to_keep if config is not None else None
+        while config is not None and most is not None and len(trial.checkpoints) > most and (worst := worst_of(trial.checkpoints, config, most)) is not None:
             gone, _ = trial.checkpoints.pop(worst)
             self._remove(trial, gone)
         return checkpoint
@@ -57,21 +59,6 @@ class Keeper:
             self._read[checkpoint.path] = left
         elif (place := self._doomed.pop(checkpoint.path, None)) is not None:
             self._storage.delete_checkpoint(*place)
-
-
-def _worst(trial: Trial, config: Any, most: int) -> int | None:
-    """Which to drop: never the newest, never one of the best `most`; NaN is the worst."""
-    if config.checkpoint_score_attribute is None:
-        return 0
-    sign = 1 if config.checkpoint_score_order == "max" else -1
-    scores: list[tuple[bool, float]] = []
-    for _, metrics in trial.checkpoints:
-        value = dig(metrics, config.checkpoint_score_attribute)
-        good = isinstance(value, (int, float)) and value == value
-        scores.append((good, sign * float(value) if good else 0.0))
-    ranked = sorted(range(len(scores)), key=lambda i: scores[i], reverse=True)
-    droppable = [i for i in ranked[most:] if i != len(trial.checkpoints) - 1]
-    return droppable[-1] if droppable else None
 
 
 def _number(name: str) -> int:
