@@ -132,6 +132,11 @@ def test_classes_are_saved_reused_and_given_parameters(tmp_path):
     assert Tuner.restore(grid.experiment_path, trainable=Counter).get_results()[2].metrics["value"] == 20
 
 
+def test_processes_that_are_reused_hold_nobody_up(tmp_path):
+    grid = Tuner(steps, param_space={"x": tune.grid_search(list(range(20)))}, tune_config=TuneConfig(reuse_actors=True), run_config=run(tmp_path)).fit()
+    assert [r.metrics["score"] for r in grid] == [3 * x for x in range(20)] and len({r.metrics["pid"] for r in grid}) < 20
+
+
 def test_a_class_outside_of_a_search_saves_and_restores():
     first = Counter({})
     first.train()

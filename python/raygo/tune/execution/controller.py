@@ -259,8 +259,23 @@ class TuneController:
             if trial is None or trial.trial_id in self._started:
                 break
             self._start(trial)
+        self._hand_over()
         if self.search_alg.is_finished() and not self.startable_trials():
             self._processes.release_idle()
+
+    def _hand_over(self) -> None:
+        """Idle processes hold what new ones wait for: they take over the trials of those, or end."""
+        for trial_id, process in list(self._started.items()):
+            if process.started or not self._processes.any_idle:
+                continue
+            if process.fresh and self._processes.idle_for(process.resources):
+                trial = self._live[trial_id]
+                self._forget_calls(trial)
+                self._release_read(trial)
+                self._processes.kill(self._started.pop(trial_id))
+                self._start(trial)
+            elif process.fresh:
+                self._processes.release_idle()
 
     def _start(self, trial: Trial) -> None:
         trial.init_local_path()

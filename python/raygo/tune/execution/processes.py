@@ -125,6 +125,15 @@ class Processes:
         return True
 
     @property
+    def any_idle(self) -> bool:
+        """Whether a process waits for a trial."""
+        return bool(self._idle)
+
+    def idle_for(self, resources: Any) -> bool:
+        """Whether one with these resources does."""
+        return any(process.resources == resources for process in self._idle)
+
+    @property
     def leaving(self) -> list[Any]:
         """What to wait for."""
         return list(self._leaving)

@@ -177,8 +177,8 @@ def _resumed(experiment: Experiment, search: SearchAlgorithm, options: Options, 
         search.restore_from_dir(storage.local_path)
     # The log knows of more trials than a searcher that is saved now and then.
     if isinstance(search, (BasicVariantGenerator, SearchGenerator)):
+        search._finished = search._finished and search._made == len(trials)
         search._made = len(trials)
-        search._finished = False
     kinds = ResumeConfig.ResumeType
     for i, trial in enumerate(trials):
         what = resume.errored if trial.status == Trial.ERROR else resume.finished if trial.status == Trial.TERMINATED else resume.unfinished
