@@ -255,13 +255,11 @@ static int share_memory(struct meeting *m) {
     if ((r = rgc_segment_join(g, p.nonce, p.pid, p.fd, m->err))) return r;
   }
   g->mine = &g->seg->line[g->me];
-  for (int i = 0; i < g->nlocal && !g->me; i++) {
+  for (int i = 0; i < g->nlocal; i++) {   /* each rank writes the same, so that all can be watched from now on */
     struct rgc_line *l = &g->seg->line[i];
     l->pid = m->all[g->rank_of[i]].pid;
     l->start = m->all[g->rank_of[i]].start;
   }
-  g->mine->pid = m->me.pid;
-  g->mine->start = m->me.start;
   uint32_t none = RGC_ABSENT;
   atomic_compare_exchange_strong(&g->mine->state, &none, RGC_PRESENT);
   /* All of the node have it when this step is done: then nobody needs the descriptor. */
@@ -269,8 +267,9 @@ static int share_memory(struct meeting *m) {
   rgc_wait wait = {left(m), m->wait ? m->wait->check : NULL, m->wait ? m->wait->arg : NULL};
   rgc_ctx_init(&x, g, NULL, &wait, m->err);
   x.seq = 1;                           /* nobody may be missing */
-  rgc_post(&x);
-  int r = rgc_await_all(&x, g->step);
+  int r = rgc_watch(g, m->err);
+  if (!r) rgc_post(&x);
+  if (!r) r = rgc_await_all(&x, g->step);
   if (fd >= 0) close(fd);
   return r;
 }
@@ -372,7 +371,6 @@ int rgc_open(const rgc_options *o, const rgc_wait *wait, rgc_group **out, rgc_er
   if (!r) r = place_ranks(&m);
   g->crowded = g->nlocal > g->cores;
   if (!r) r = share_memory(&m);
-  if (!r) r = rgc_watch(g, err);
   if (!r) r = open_net(&m);
   free(m.all);
   if (r) {

@@ -41,7 +41,7 @@
   TARGET static inline void NAME(op##_div)(T *d, size_t n, int ranks) { (void)d, (void)n, (void)ranks; }
 #define DIV(T, op) \
   TARGET static inline void NAME(op##_div)(T *d, size_t n, int ranks) { \
-    for (size_t i = 0; i < n; i++) d[i] = (T)(d[i] / (T)ranks); \
+    for (size_t i = 0; i < n; i++) d[i] = (T)(d[i] / ranks);   /* ranks may be more than T can hold */ \
   }
 
 #define ALL(T, t, add, mul, lo, hi) \

@@ -5,6 +5,8 @@
 #include "core.h"
 #include <stdint.h>
 
+#define GRACE INT64_C(3000000000)
+
 static bool leader(const rgc_group *g) { return g->me == 0; }
 
 /* The transport's errors break the group: the other ranks of this node wait for the leader. */
@@ -197,6 +199,8 @@ static int messages(struct rgc_ctx *x) {
 
 int rgc_collective_nodes(struct rgc_ctx *x) {
   rgc_start_clock(x);
+  /* The leaders give up first: they know which node is late, the others only that their leader is. */
+  if (x->deadline >= 0 && !leader(x->g) && x->call->kind < RGC_GATHER) x->deadline += GRACE;
   switch (x->call->kind) {
   case RGC_BARRIER: return barrier(x);
   case RGC_ALLREDUCE: return allreduce(x);

@@ -183,11 +183,10 @@ static void forget(rgc_group *g, struct rgc_msg *m) {
   take_out(g, m);
 }
 
-/* Whether it can still go; 0 or the reason, which is in m->err too. */
+/* Whether it can still go; 0 or the reason, which is in m->x.err too. */
 static int hopeless(struct rgc_msg *m) {
   struct rgc_ctx *x = &m->x;
   rgc_group *g = x->g;
-  x->err = &m->err;
   if (atomic_load(&g->mine->state) == RGC_LEFT) return rgc_fail(x->err, RAYGO_ESTALE, g->rank, "Rank %d closed group %s during this call.", g->rank, g->name);
   int r = rgc_usable(x);
   if (r) return r;
@@ -210,22 +209,29 @@ static void prepare(struct rgc_msg *m, rgc_group *g, const rgc_call *c, const rg
   m->bytes = c->count * rgc_dtype_size(c->dtype);
 }
 
+static int closed_meanwhile(rgc_error *err, const struct rgc_msg *m) {
+  rgc_group *g = m->x.g;
+  return rgc_fail(err, RAYGO_ESTALE, g->rank, "Rank %d closed group %s before this call (%s) was done.", g->rank, g->name, rgc_kind_name(m->x.call->kind));
+}
+
 /* Without the lock. */
 static int begin(rgc_group *g, struct rgc_msg *m) {
+  int r = 0;
   if (!m->send && m->x.call->root < 0 && g->nodes > 1)
     return rgc_fail(&m->err, RAYGO_EINVAL, g->rank, "A receive from any rank works on one node only; group %s is on %d. Name the rank.", g->name, g->nodes);
   pthread_mutex_lock(&g->p2p_mu);
-  append(g, m);
-  if (!m->send && !m->far) look_aside(g, m);
+  if (m->work && g->p2p_stop) r = closed_meanwhile(&m->err, m);   /* the thread that would look after it may have ended */
+  else append(g, m);
+  if (!r && !m->send && !m->far) look_aside(g, m);
   pthread_mutex_unlock(&g->p2p_mu);
-  if (m->far) {
+  if (!r && m->far) {
     m->net = (rgc_p2p){.kind = (int)m->x.call->kind, .peer = m->x.call->root, .tag = m->x.call->tag, .buf = m->buf, .bytes = m->bytes, .done = far_done};
     g->net.post(g->net.ctx, &m->net);
   }
-  return 0;
+  return r;
 }
 
-/* Without the lock: sleeps until the bell rings; what ends the wait is noted in m->err. */
+/* Without the lock: sleeps until the bell rings; what ends the wait is noted in m->x.err, which must not be m->err: that says how the message ended, under the lock. */
 static int doze(struct rgc_msg *m, uint32_t seen) {
   rgc_group *g = m->x.g;
   for (int i = 0; !g->crowded && i < 2000; i++) {
@@ -242,12 +248,11 @@ static int doze(struct rgc_msg *m, uint32_t seen) {
 }
 
 /* The transport still has it: that ends when the group breaks. */
-static void wait_for_far(rgc_group *g, struct rgc_msg *m) {
+static void wait_for_far(rgc_group *g, struct rgc_msg *m, const char *why) {
   if (!m->far || m->ended) return;
   if (g->net.cancel(g->net.ctx, &m->net)) return;
-  rgc_error err = m->err;
   pthread_mutex_unlock(&g->p2p_mu);
-  rgc_break(g, RAYGO_EGROUP, g->rank, err.message);
+  rgc_break(g, RAYGO_EGROUP, g->rank, why);
   for (;;) {
     uint32_t seen = atomic_load(&g->mine->bell);
     pthread_mutex_lock(&g->p2p_mu);
@@ -264,7 +269,6 @@ int rgc_message(struct rgc_ctx *x, int *source) {
   prepare(&m, g, x->call, &wait);
   m.x.err = x->err;
   int r = rgc_usable(&m.x);
-  m.x.err = &m.err;
   if (r) return r;
   if ((r = begin(g, &m))) {
     *x->err = m.err;
@@ -280,16 +284,17 @@ int rgc_message(struct rgc_ctx *x, int *source) {
     pthread_mutex_lock(&g->p2p_mu);
     if (!r) continue;
     progress(g);                     /* what came before the end counts */
-    if (m.ended && r != RAYGO_EINTERRUPTED) m.err.code = 0;
-    if (m.ended) break;
-    wait_for_far(g, &m);
+    if (!m.ended) wait_for_far(g, &m, x->err->message);
+    else if (r != RAYGO_EINTERRUPTED) r = 0;
     break;
   }
+  if (r && !m.err.code) m.err = *x->err;   /* forget says why it breaks the group */
   forget(g, &m);
   pthread_mutex_unlock(&g->p2p_mu);
-  if (r == RAYGO_EINTERRUPTED || m.err.code) *x->err = m.err;
+  if (!r && (r = m.err.code)) *x->err = m.err;
+  if (!r) x->err->code = 0;
   if (source) *source = m.source;
-  return r == RAYGO_EINTERRUPTED ? r : m.err.code;
+  return r;
 }
 
 /* A collective's: the first that fails fails all. */
@@ -306,6 +311,7 @@ int rgc_exchange(struct rgc_ctx *x, const struct rgc_part *parts, int n) {
     m[i].x.deadline = x->deadline;
     m[i].x.began = x->began;
     m[i].x.log_at = i ? INT64_MAX : x->log_at;
+    m[i].x.err = x->err;
     if ((r = begin(g, &m[i]))) *x->err = m[i].err;
     else begun++;
   }
@@ -321,13 +327,13 @@ int rgc_exchange(struct rgc_ctx *x, const struct rgc_part *parts, int n) {
     r = doze(&m[waits_for], seen);
     pthread_mutex_lock(&g->p2p_mu);
     if (!r) continue;
-    *x->err = m[waits_for].err;
     progress(g);                     /* what came before the end counts */
     if (r == RAYGO_EINTERRUPTED || !m[waits_for].ended) break;
-    m[waits_for].err.code = r = 0;
+    x->err->code = r = 0;
   }
   for (int i = 0; i < begun; i++) {
-    if (!m[i].ended) wait_for_far(g, &m[i]);
+    if (!m[i].ended) wait_for_far(g, &m[i], x->err->message);
+    if (r && !m[i].err.code) m[i].err = *x->err;
     forget(g, &m[i]);
   }
   if (begun) pthread_mutex_unlock(&g->p2p_mu);
@@ -362,16 +368,22 @@ static void look_after(rgc_group *g, bool closing) {
     next = m->next;
     if (!m->work || m->ended) continue;
     rgc_start_clock(&m->x);
-    if (closing) rgc_fail(&m->err, RAYGO_ESTALE, g->rank, "Rank %d closed group %s before this call (%s) was done.", g->rank, g->name, rgc_kind_name(m->x.call->kind));
-    else if (flagged && hopeless(m) && !m->send && m->peer >= 0) {
-      /* What it sent before it went may have come since the last look. */
-      pull(g, m->peer);
-      if (m->ended) m->err.code = 0;
+    if (closing) closed_meanwhile(&m->err, m);
+    else if (flagged && hopeless(m)) {
+      /* What was sent before the end counts, and how that ended. */
+      rgc_error why = m->err;
+      m->err.code = 0;
+      progress(g);
+      if (m->ended) continue;
+      m->err = why;
     }
-    if (m->ended) continue;
     if (!m->err.code && m->x.deadline >= 0 && now >= m->x.deadline) rgc_timed_out(&m->x, 0);
     if (!m->err.code && now >= m->x.log_at) rgc_log_wait(&m->x, 0);
-    if (!m->err.code || (m->far && !g->net.cancel(g->net.ctx, &m->net) && !m->ended)) continue;
+    if (!m->err.code) continue;
+    if (m->far && !g->net.cancel(g->net.ctx, &m->net) && !m->ended) {
+      rgc_break(g, RAYGO_EGROUP, g->rank, m->err.message);   /* it is half way: nothing else ends it */
+      continue;
+    }
     forget(g, m);
     m->ended = true;
     append(g, m);
@@ -408,7 +420,7 @@ int rgc_message_start(rgc_group *g, rgc_work *w, rgc_error *err) {
   int r = rgc_usable(&m->x);
   m->x.err = &m->err;
   pthread_mutex_lock(&g->p2p_mu);
-  if (!r && !g->p2p_thread) {
+  if (!r && !g->p2p_thread && !g->p2p_stop) {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

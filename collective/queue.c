@@ -135,6 +135,7 @@ static rgc_work *new_work(rgc_group *g, const rgc_call *c, const rgc_wait *wait,
 
 int rgc_work_wait(rgc_work *w, const rgc_wait *wait, int *source, rgc_error *err) {
   int64_t deadline = wait && wait->timeout_ns > 0 ? wait->timeout_ns : -1, began = 0;
+  if (is_forked(w->group) && !rgc_work_done(w)) return forked(w->group, err);   /* what would end it is not in this process */
   for (uint32_t state; (state = atomic_load_explicit(&w->state, memory_order_acquire)) != 2;) {
     int64_t now = rgc_now(), ns = INT64_C(100000000);
     if (!began) {
@@ -161,7 +162,7 @@ static void run_work(rgc_group *g, rgc_work *w) {
   rgc_wait wait = {w->timeout_ns, NULL, NULL};
   rgc_ctx_init(&x, g, &w->call, &wait, &err);
   x.spins = false;                   /* the cores are for what runs meanwhile */
-  rgc_collective(&x);
+  if (!rgc_collective(&x)) err.code = 0;   /* a wait that failed just as what it waited for came leaves its words behind */
   rgc_work_end(w, &err);
 }
 

@@ -152,7 +152,8 @@ int rgc_alloc(rgc_group *g, size_t bytes, void **out, rgc_error *err) {
 }
 
 void rgc_free(rgc_group *g, void *at) {
-  if (!at) return;
+  /* A forked child has a list of pieces of its own, but the same pages as its parent. */
+  if (!at || g->fork_count != atomic_load(&rgc_forks)) return;
   size_t off = (size_t)((uint8_t *)at - rgc_arena(g, g->me));
   struct rgc_piece *before = NULL, *p;
   pthread_mutex_lock(&g->arena_mu);

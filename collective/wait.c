@@ -59,6 +59,7 @@ void rgc_break(rgc_group *g, int code, int rank, const char *why) {
     s->why_rank = rank;
     snprintf(s->why, sizeof s->why, "%s", why);
     atomic_store(&s->why_state, 2);
+    rgc_futex_wake(&s->why_state, INT_MAX, true);
     rgc_stir(g);
   }
   abort_net(g, code, rank, why);
@@ -68,8 +69,8 @@ int rgc_broke(rgc_group *g, rgc_error *err) {
   struct rgc_seg *s = g->seg;
   uint32_t state = atomic_load_explicit(&s->why_state, memory_order_acquire);
   if (!state) return 0;
-  /* Who breaks it needs microseconds to say why, unless it was killed meanwhile. */
-  for (int i = 0; state == 1 && i < 1000; i++, state = atomic_load(&s->why_state)) sched_yield();
+  /* Who breaks it needs microseconds to say why, unless it is killed or has no core meanwhile. */
+  for (int i = 0; state == 1 && i < 50; i++, state = atomic_load(&s->why_state)) rgc_futex_wait(&s->why_state, 1, SLICE / 10, true);
   if (state == 1) return rgc_fail(err, RAYGO_EGROUP, -1, "Group %s is broken, and the rank that knew why ended before it could say so. Make a new group.", g->name);
   abort_net(g, s->why_code, s->why_rank, s->why);
   return rgc_fail(err, s->why_code, s->why_rank, "%s", s->why);
@@ -139,13 +140,14 @@ int rgc_usable(struct rgc_ctx *x) {
 static void name_missing(struct rgc_ctx *x, uint32_t step, char *to, size_t n) {
   rgc_group *g = x->g;
   size_t at = 0;
-  int missing = 0;
+  int missing = 0, named = 0;
   *to = 0;
   for (int i = 0; i < g->nlocal; i++) {
     struct rgc_line *l = &g->seg->line[i];
     uint32_t state = atomic_load(&l->state);
     if (state == RGC_PRESENT && reached(atomic_load(&l->step), step)) continue;
-    if (++missing > 6 || at + 200 > n) continue;
+    if (++missing > 6 || at + 260 > n) continue;   /* what is said of one, and the end of the sentence, always fit */
+    named++;
     char who[160];
     if (state == RGC_ABSENT) snprintf(who, sizeof who, "rank %d", g->rank_of[i]);
     else rgc_who(g, i, who, sizeof who);
@@ -157,7 +159,7 @@ static void name_missing(struct rgc_ctx *x, uint32_t step, char *to, size_t n) {
     if (begun > done) at += (size_t)snprintf(to + at, n - at, ", inside call %llu", (unsigned long long)begun);
     else at += (size_t)snprintf(to + at, n - at, ", outside of any call after %llu", (unsigned long long)done);
   }
-  if (missing > 6) snprintf(to + at, n - at, "; and %d more", missing - 6);
+  if (missing > named) snprintf(to + at, n - at, "; and %d more", missing - named);
 }
 
 static void name_waited_for(struct rgc_ctx *x, uint32_t step, char *to, size_t n) {

@@ -13,7 +13,8 @@
 #define SYS_pidfd_open 434
 #endif
 
-struct watched { struct watched *next; int pid, fd, refs; bool dead; };
+/* Numbers are used again, of processes and of descriptors: `start` tells the former apart, `id` is what an event carries. */
+struct watched { struct watched *next; uint64_t start, id; int pid, fd, refs; bool dead; };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;   /* guards all below */
 static rgc_group *groups;
@@ -21,6 +22,7 @@ static struct watched *processes;
 static pthread_t thread;
 static bool running;
 static int poll_fd = -1, stop_fd = -1;
+static uint64_t last_id;             /* 0: stop_fd */
 static _Atomic int unwatched;        /* processes for which there is no pidfd */
 
 bool rgc_all_watched(void) { return !atomic_load_explicit(&unwatched, memory_order_relaxed); }
@@ -56,17 +58,17 @@ char rgc_process_state(int pid) {
 
 static void mark_dead(rgc_group *g, int local) {
   rgc_depart(g, local, RGC_DEAD);
-  if (!g->has_net) return;
+  if (!g->has_net || atomic_load(&g->seg->line[local].state) != RGC_DEAD) return;   /* who left may end */
   char who[160], text[400];
   rgc_who(g, local, who, sizeof who);
   snprintf(text, sizeof text, "%s of group %s died. Make a new group with the ranks that live.", who, g->name);
   rgc_break(g, RAYGO_EGROUP, g->rank_of[local], text);   /* the other nodes must hear of it */
 }
 
-static void died(int pid) {          /* mu */
+static void died(const struct watched *w) {   /* mu */
   for (rgc_group *g = groups; g; g = g->next_group)
     for (int i = 0; i < g->nlocal; i++)
-      if (g->seg->line[i].pid == pid) mark_dead(g, i);
+      if (g->seg->line[i].pid == w->pid && g->seg->line[i].start == w->start) mark_dead(g, i);
 }
 
 void rgc_look_at_pids(rgc_group *g) {
@@ -79,7 +81,7 @@ void rgc_look_at_pids(rgc_group *g) {
 }
 
 static void *watch(void *arg) {
-  int epoll = *(int *)arg, stop = ((int *)arg)[1];
+  int epoll = *(int *)arg;
   free(arg);
   for (;;) {
     struct epoll_event e[16];
@@ -87,15 +89,15 @@ static void *watch(void *arg) {
     if (n < 0 && errno != EINTR) return NULL;
     pthread_mutex_lock(&mu);
     for (int i = 0; i < n; i++) {
-      if (e[i].data.fd == stop) {
+      if (!e[i].data.u64) {
         pthread_mutex_unlock(&mu);
         return NULL;
       }
       for (struct watched *w = processes; w; w = w->next) {
-        if (w->fd != e[i].data.fd || w->dead) continue;
+        if (w->id != e[i].data.u64 || w->dead) continue;
         w->dead = true;
         epoll_ctl(epoll, EPOLL_CTL_DEL, w->fd, NULL);
-        died(w->pid);
+        died(w);
       }
     }
     pthread_mutex_unlock(&mu);
@@ -141,15 +143,14 @@ static void once(void) {
 
 static int start(rgc_error *err) {   /* mu */
   if (running) return 0;
-  int *arg = malloc(2 * sizeof *arg);
+  int *arg = malloc(sizeof *arg);
   poll_fd = epoll_create1(EPOLL_CLOEXEC);
   stop_fd = eventfd(0, EFD_CLOEXEC);
-  struct epoll_event e = {.events = EPOLLIN, .data.fd = stop_fd};
+  struct epoll_event e = {.events = EPOLLIN, .data.u64 = 0};
   bool ok = arg && poll_fd >= 0 && stop_fd >= 0 && !epoll_ctl(poll_fd, EPOLL_CTL_ADD, stop_fd, &e);
   if (ok) {
     sigset_t all, old;
-    arg[0] = poll_fd;
-    arg[1] = stop_fd;
+    *arg = poll_fd;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     ok = !pthread_create(&thread, NULL, watch, arg);
@@ -167,14 +168,14 @@ static int start(rgc_error *err) {   /* mu */
 
 static int watch_process(int pid, uint64_t began, rgc_error *err) {   /* mu */
   for (struct watched *w = processes; w; w = w->next)
-    if (w->pid == pid && !w->dead) {
+    if (w->pid == pid && w->start == began && !w->dead) {
       w->refs++;
       return 0;
     }
   struct watched *w = calloc(1, sizeof *w);
   if (!w) return rgc_fail(err, RAYGO_ENOMEM, -1, "There was no memory to watch process %d.", pid);
   int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-  *w = (struct watched){processes, pid, fd, 1, false};
+  *w = (struct watched){processes, began, ++last_id, pid, fd, 1, false};
   if (fd < 0 && errno != ENOSYS && errno != EPERM) {
     int e = errno;
     free(w);
@@ -187,16 +188,19 @@ static int watch_process(int pid, uint64_t began, rgc_error *err) {   /* mu */
     return 1;
   }
   processes = w;
-  struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
-  if (fd < 0) atomic_fetch_add(&unwatched, 1);
-  else epoll_ctl(poll_fd, EPOLL_CTL_ADD, fd, &e);
+  struct epoll_event e = {.events = EPOLLIN, .data.u64 = w->id};
+  if (fd >= 0 && epoll_ctl(poll_fd, EPOLL_CTL_ADD, fd, &e)) {   /* too many watches of this user's */
+    close(fd);
+    w->fd = -1;
+  }
+  if (w->fd < 0) atomic_fetch_add(&unwatched, 1);
   return 0;
 }
 
-static void forget_process(int pid) {   /* mu */
+static void forget_process(int pid, uint64_t start) {   /* mu */
   for (struct watched **at = &processes; *at; at = &(*at)->next) {
     struct watched *w = *at;
-    if (w->pid != pid) continue;
+    if (w->pid != pid || w->start != start) continue;
     if (--w->refs) return;
     *at = w->next;
     if (w->fd >= 0) close(w->fd);
@@ -240,7 +244,7 @@ void rgc_unwatch(rgc_group *g) {
       break;
     }
   for (int i = 0; listed && i < g->nlocal; i++)
-    if (g->watched[i]) forget_process(g->seg->line[i].pid);
+    if (g->watched[i]) forget_process(g->seg->line[i].pid, g->seg->line[i].start);
   bool last = listed && running && !groups;
   pthread_t t = thread;
   int p = poll_fd, s = stop_fd;

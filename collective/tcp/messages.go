@@ -31,9 +31,10 @@ type Message struct {
 type stage uint8
 
 const (
-	waiting stage = iota // for a connection, or for the other side
-	offered              // a send whose other side knows of it, but not yet where to put it
-	begun                // data flows; it can no longer be withdrawn
+	unposted stage = iota
+	waiting        // for a connection, or for the other side
+	offered        // a send whose other side knows of it, but not yet where to put it
+	begun          // data flows; it can no longer be withdrawn
 	ended
 )
 
@@ -124,6 +125,7 @@ func (m *Mesh) Post(x *Message) {
 		x.end(over)
 		return
 	}
+	x.stage = waiting
 	if !x.Send {
 		key := stream{x.Peer, x.Tag}
 		s.mu.asked[key] = append(s.mu.asked[key], x)
@@ -147,11 +149,11 @@ func (m *Mesh) Post(x *Message) {
 	s.mu.Unlock()
 }
 
-// Cancel takes back what has not begun: Done is not called then. false: it has begun, or is over.
+// Cancel takes back what has not begun: Done is not called then. false: it has begun, is over, or is about to be posted by another goroutine.
 func (m *Mesh) Cancel(x *Message) bool {
 	s := &m.messages
 	s.mu.Lock()
-	if x.stage >= begun {
+	if x.stage == unposted || x.stage >= begun {
 		s.mu.Unlock()
 		return false
 	}
@@ -214,6 +216,10 @@ func (s *messages) match(key stream) (after []func()) {
 				x.end(nil)
 				o.in.reply(frame{what: msgDone, id: o.id})
 			})
+		case o.in.coming == nil:
+			x.stage = ended
+			fault := faultf(errs.EGROUP, key.peer, "%s left the group, or its process ended, before it had sent the %d bytes that it offered with tag %d", s.m.who(key.peer), o.bytes, key.tag)
+			after = append(after, func() { x.end(fault) })
 		default:
 			x.stage = begun
 			o.in.coming[o.id] = x
@@ -446,7 +452,7 @@ type inbox struct {
 	peer   int
 	conn   net.Conn
 	out    sync.Mutex          // one frame at a time
-	coming map[uint64]*Message // receives whose data is on its way; guarded by messages.mu
+	coming map[uint64]*Message // receives whose data is on its way; nil after the connection's end; guarded by messages.mu
 }
 
 func (in *inbox) reply(f frame) {

@@ -145,3 +145,37 @@ func TestAbortEndsMessages(t *testing.T) {
 		t.Errorf("%v", f)
 	}
 }
+
+func TestOfferOfOneWhoLeft(t *testing.T) {
+	meshes := cluster(t, ones(2), nil)
+	_, sent := post(meshes[0], true, 1, 3, make([]byte, 1<<20))
+	key := stream{0, 3}
+	s := &meshes[1].messages
+	for offered := false; !offered; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		offered = len(s.mu.offers[key]) > 0
+		s.mu.Unlock()
+	}
+	meshes[0].Close()
+	if f := outcome(t, sent); f == nil {
+		t.Error("the send went well, though nobody received")
+	}
+	for there := true; there; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		there = len(s.mu.ins) > 0
+		s.mu.Unlock()
+	}
+	_, received := post(meshes[1], false, 0, 3, make([]byte, 1<<20))
+	if f := outcome(t, received); f == nil || f.Code != errs.EGROUP || f.Rank != 0 || !strings.Contains(f.Text, "before it had sent the 1048576 bytes") {
+		t.Errorf("%v", f)
+	}
+}
+
+func TestCancelBeforeItIsPosted(t *testing.T) {
+	meshes := cluster(t, ones(2), nil)
+	for _, send := range []bool{true, false} {
+		if meshes[0].Cancel(&Message{Send: send, Peer: 1, Done: func(*Fault) {}}) {
+			t.Error("what was not posted yet was cancelled; it would be posted afterwards")
+		}
+	}
+}

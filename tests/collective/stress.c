@@ -126,9 +126,20 @@ static void *rank_main(void *arg) {
   return NULL;
 }
 
+/* Numbers of ranks that the type cannot hold: as uint8, 256 would be 0. */
+static void divides(void) {
+  rgc_error e = {0};
+  uint8_t u = 255;
+  int8_t i = 100;
+  rgc_divide(&u, 1, RGC_UINT8, 256);
+  rgc_divide(&i, 1, RGC_INT8, 200);
+  CHECK(u == 0 && i == 0);
+}
+
 int main(void) {
   pthread_t t[RANKS];
   rgc_error e = {0};
+  divides();
   for (intptr_t i = 0; i < RANKS; i++) CHECK(!pthread_create(&t[i], NULL, rank_main, (void *)i));
   for (int i = 0; i < RANKS; i++) pthread_join(t[i], NULL);
   for (int i = 0; i < keys.n; i++) free(keys.at[i].value);

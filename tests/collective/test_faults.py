@@ -264,6 +264,57 @@ def test_forked_child_is_refused_and_does_no_harm(together: Callable[..., Any]) 
         assert all("made by the process that this one was forked from" in t for t in texts)
 
 
+def forks_with_memory(rank: Rank) -> None:
+    g = rank.group()
+    m = g.alloc(1 << 20)
+    np.frombuffer(m, np.uint8)[:] = 7
+    work = g.irecv(0, 0, F32, 1 - rank.rank)
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            del m
+            gc.collect()
+            os.write(write, caught(lambda: work.wait(PATIENCE))[0].encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        assert "was forked from" in pipe.read()
+    os.waitpid(pid, 0)
+    assert (np.frombuffer(m, np.uint8) == 7).all()
+    g.barrier()
+    g.close()
+
+
+def test_forked_child_gives_back_no_memory_of_its_parent(together: Callable[..., Any]) -> None:
+    together(2, forks_with_memory)
+
+
+class DiesMeeting(FolderStore):
+    """Ends the process that asks where its node's memory is."""
+
+    def get(self, key: str, timeout: float) -> bytes:
+        value = super().get(key, timeout)
+        if "/node/" in key:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return value
+
+
+def dies_meeting(rank: Rank) -> Any:
+    store = DiesMeeting(rank.folder) if rank.rank == 1 else FolderStore(rank.folder)
+    return caught(lambda: _binding.Group("g", rank.rank, rank.size, store, timeout=PATIENCE))
+
+
+def test_rank_killed_in_the_meeting_is_named(launch: Callable[..., Any]) -> None:
+    ranks = launch(3, dies_meeting)
+    for r in (0, 2):
+        text, code, who, took = ranks.result(r)
+        assert (code, who) == (36, 1)
+        assert re.search(rf"rank 1 \(pid {ranks.pid(1)} on node \S+\) of group g died", text), text
+        assert took < PATIENCE / 2
+
+
 def ends_in_order(rank: Rank) -> str:
     g = rank.group()
     g.barrier()

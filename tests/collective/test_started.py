@@ -106,6 +106,30 @@ def test_end_of_a_wait_is_not_the_end_of_the_call(together: Callable[..., Any]) 
     together(2, waiting)
 
 
+def fails(rank: Rank) -> None:
+    g = rank.group()
+    x, told = np.ones(10, np.float32), []
+    work = None
+    ready = threading.Event()
+
+    def ended() -> None:
+        ready.wait(30)
+        told.append(work.exception())
+
+    if rank.rank == 0:
+        work = g.iallreduce(at(x), at(x), 10, F32, 0, x, ended)
+        ready.set()
+        g.abort("enough")
+        with pytest.raises(_binding.GroupError, match="enough"):
+            work.wait()
+        assert len(told) == 1 and "enough" in str(told[0])
+        assert str(work.exception()) == str(told[0])
+
+
+def test_callback_knows_what_the_call_failed_with(together: Callable[..., Any]) -> None:
+    together(2, fails)
+
+
 def cancelled(rank: Rank) -> str:
     g = rank.group()
     x = np.ones(10, np.float32)

@@ -241,3 +241,38 @@ def test_a_member_that_dies(members):
     members[1].call.remote(die)
     for rank, text in raygo.get(waiting, timeout=60):
         assert rank == 1 and "rank 1" in text and str(pid) in text
+
+
+def test_lists_of_another_type(members):
+    def wrong(c):
+        said = []
+        calls = [
+            lambda: c.allgather([np.zeros(4, np.float32) for _ in range(3)], np.zeros(4)),
+            lambda: c.reducescatter(np.zeros(4), [np.zeros(4, np.float32) for _ in range(3)]),
+            lambda: c.allreduce(np.zeros(4, ">f4")),
+        ]
+        for call in calls:
+            try:
+                call()
+                said.append("nothing")
+            except TypeError as error:
+                said.append(str(error))
+        return said
+
+    for said in everywhere(members, wrong):
+        assert "array 0 of the list is of float32 and the single one of float64" in said[0]
+        assert "array 0 of the list is of float32 and the single one of float64" in said[1]
+        assert "other order" in said[2]
+
+
+def test_what_is_kept_of_a_meeting(members):
+    def keep(c):
+        from raygo.util.collective._meeting import Meeting
+
+        with Meeting("kept", 1, 60) as meeting:
+            meeting.set("kept/net/0", b"here")
+            meeting.keep(["kept/net/0"])
+            meeting.end()
+        return meeting.get("kept/net/0", 1)
+
+    assert raygo.get(members[0].call.remote(keep)) == b"here"

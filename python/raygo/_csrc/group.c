@@ -389,7 +389,7 @@ static PyType_Slot slots[] = {{Py_tp_doc, "One rank of a group."}, {Py_tp_init, 
                               {Py_tp_members, members},           {Py_tp_getset, fields},        {0, NULL}};
 static PyType_Spec spec = {"raygo._binding.Group", sizeof(rb_group), 0, Py_TPFLAGS_DEFAULT, slots};
 static PyType_Slot space_slots[] = {{Py_tp_doc, "Memory of a group's arena."}, {Py_tp_dealloc, space_dealloc}, {Py_bf_getbuffer, space_get}, {0, NULL}};
-static PyType_Spec space_spec = {"raygo._binding._Space", sizeof(space), 0, Py_TPFLAGS_DEFAULT, space_slots};
+static PyType_Spec space_spec = {"raygo._binding._Space", sizeof(space), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, space_slots};
 
 int rb_group_ready(PyObject *module) {
   return rb_add_type(module, "Group", &spec, &rb_group_type) || rb_add_type(module, "_Space", &space_spec, &space_type) || rb_work_ready(module) || rb_group_error_ready(module) ? -1 : 0;

@@ -7,15 +7,16 @@ typedef struct {
   rgc_work *w;
   rb_group *group;
   PyObject *keep, *done;           /* until the call has ended */
+  PyObject *error;                 /* what it failed with, known before `done` is called: waits return only afterwards */
 } work;
 
 static PyTypeObject *work_type;
 
 /* On a thread of the group's.  The reference that the call holds goes here, with the arrays. */
 static void ended(void *arg, const rgc_error *err) {
-  (void)err;
   PyGILState_STATE state = PyGILState_Ensure();
   work *w = arg;
+  if (err->code && !(w->error = rb_group_error(err))) PyErr_WriteUnraisable(NULL);
   PyObject *done = w->done, *keep = w->keep;
   w->done = w->keep = NULL;
   if (done) {
@@ -57,6 +58,7 @@ static void work_dealloc(PyObject *self) {
   rgc_work_free(w->w);
   Py_XDECREF(w->keep);
   Py_XDECREF(w->done);
+  Py_XDECREF(w->error);
   Py_XDECREF((PyObject *)w->group);
   freefunc release = (freefunc)PyType_GetSlot(t, Py_tp_free);
   release(self);
@@ -75,9 +77,12 @@ static PyObject *work_wait(PyObject *self, PyObject *const *argv, Py_ssize_t n, 
   rgc_wait wait = {ns ? ns : -1, rb_check, &ts};
   int r = rgc_work_wait(w->w, &wait, &source, &err);
   PyEval_RestoreThread(ts);
-  if (r == RAYGO_ETIMEDOUT && !rgc_work_done(w->w)) {
-    PyErr_SetString(PyExc_TimeoutError, err.message);
-    return NULL;
+  if (r == RAYGO_ETIMEDOUT) {
+    if (!rgc_work_done(w->w)) {
+      PyErr_SetString(PyExc_TimeoutError, err.message);
+      return NULL;
+    }
+    r = rgc_work_wait(w->w, NULL, &source, &err);   /* it may have ended just now */
   }
   return r ? rb_group_raise(&err, r) : PyLong_FromLong(source);
 }
@@ -99,6 +104,7 @@ static PyObject *work_exception(PyObject *self, PyObject *unused) {
   (void)unused;
   work *w = (work *)self;
   rgc_error err = {.rank = -1};
+  if (w->error) return Py_NewRef(w->error);
   if (!rgc_work_done(w->w) || !rgc_work_wait(w->w, NULL, NULL, &err)) Py_RETURN_NONE;
   return rb_group_error(&err);
 }
@@ -109,6 +115,6 @@ static PyMethodDef methods[] = {{"wait", (PyCFunction)(void (*)(void))work_wait,
                                 {"exception", work_exception, METH_NOARGS, "What an ended call failed with, or None."},
                                 {NULL, NULL, 0, NULL}};
 static PyType_Slot slots[] = {{Py_tp_doc, "A call of a Group that was started."}, {Py_tp_dealloc, work_dealloc}, {Py_tp_methods, methods}, {0, NULL}};
-static PyType_Spec spec = {"raygo._binding.Work", sizeof(work), 0, Py_TPFLAGS_DEFAULT, slots};
+static PyType_Spec spec = {"raygo._binding.Work", sizeof(work), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
 int rb_work_ready(PyObject *module) { return rb_add_type(module, "Work", &spec, &work_type); }

@@ -45,6 +45,7 @@ class Meeting:
     def __init__(self, group: str, size: int, timeout: float) -> None:
         self._group, self._size, self._timeout = group, size, timeout
         self._board: Any = None
+        self._kept: dict[str, bytes] = {}
 
     def __enter__(self) -> Meeting:
         options = {"name": self._group, "namespace": _NAMESPACE, "get_if_exists": True, "lifetime": "detached", "num_cpus": 0,
@@ -55,6 +56,10 @@ class Meeting:
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is not None:
             self.end()      # what was said would mislead the next attempt
+
+    def keep(self, keys: list[str]) -> None:
+        """Keep what was said under these keys beyond the end: addresses are asked for at the first message to a rank."""
+        self._kept = {key: self.get(key, self._timeout) for key in keys}
 
     def end(self) -> None:
         """Take the board away: all have met."""
@@ -67,6 +72,8 @@ class Meeting:
 
     def get(self, key: str, timeout: float) -> bytes:
         """The value of a key, when it has one."""
+        if key in self._kept:
+            return self._kept[key]
         try:
             value = raygo.get(self._board.get.remote(key, timeout), timeout=timeout + 5)
         except GetTimeoutError:

@@ -18,7 +18,7 @@ class GroupStore:
     def get(self, key: str, timeout: float) -> bytes:
         """The value of a key, when it has one."""
         try:
-            self._store.wait([key], timedelta(seconds=timeout))
+            self._store.wait([key], timedelta(seconds=max(timeout, 0.001)))     # less is none at all, which is torch's word for no limit
         except RuntimeError as error:
             if "timeout" in str(error).lower() or "timed out" in str(error).lower():
                 raise TimeoutError(str(error)) from error

@@ -80,7 +80,8 @@ class Started(Work):
 
     def get_future(self) -> torch.futures.Future[Any]:
         """A future of the list of tensors that the operation has filled."""
-        _asked.work = self
+        if getattr(_asked, "waits", False):
+            _asked.work = self      # nobody would take it else, and it holds the tensors
         with self._lock:
             if self._future is None:
                 # A future that was given an exception raises it in Python only; one whose callback raised is a failed one in C++ too, which is where
@@ -129,12 +130,13 @@ _asked = threading.local()
 
 def _behind(work: Any) -> Started | None:
     """The object behind what torch handed out for it."""
-    _asked.work = None
+    _asked.work, _asked.waits = None, True
     try:
         work.get_future()
     except RuntimeError:
         return None     # another backend's, without futures
-    found, _asked.work = _asked.work, None
+    finally:
+        found, _asked.work, _asked.waits = _asked.work, None, False
     return found
 
 

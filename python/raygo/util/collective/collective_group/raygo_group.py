@@ -42,6 +42,8 @@ class _Array:
         elif hasattr(array, "__array_interface__"):
             if written and not array.flags.writeable:
                 raise ValueError(f"{operation}: the array is read-only, as those that raygo.get returns are, and its values would be replaced: give a copy")
+            if not array.dtype.isnative:
+                raise TypeError(f"{operation}: the array's bytes are in the other order ({array.dtype.str}): give array.astype(array.dtype.newbyteorder('='))")
             self.held = array if array.flags.c_contiguous else array.copy(order="C")
             self.address, self.count, self.dtype = self.held.ctypes.data, array.size, array.dtype.name
         else:
@@ -81,6 +83,8 @@ class RaygoGroup(BaseGroup):
         with Meeting(group_name, world_size, seconds) as meeting:
             self._group = _binding.Group(group_name, rank, world_size, meeting, timeout=seconds, library=_codes.library())
             # Between two barriers: when all have been told all, and before anybody can make a group of the same name again.
+            if self._group.nodes > 1:
+                meeting.keep([f"{group_name}/net/{other}" for other in range(world_size)])
             self._group.barrier()
             if rank == 0:
                 meeting.end()
@@ -115,7 +119,8 @@ class RaygoGroup(BaseGroup):
 
     def allgather(self, tensor_list: list[Any], tensor: Any, allgather_options: AllGatherOptions = AllGatherOptions()) -> None:  # noqa: B008
         """Every rank gets the arrays of all."""
-        own, arrays = _Array(tensor, "allgather", False), self._one_for_each(tensor_list, "allgather", True)
+        own = _Array(tensor, "allgather", False)
+        arrays = self._one_for_each(tensor_list, own, "allgather", True)
         self._group.allgather(own.address, [a.block for a in arrays], own.count, own.code, _seconds(allgather_options.timeout_ms))
         for array in arrays:
             array.finish()
@@ -131,7 +136,8 @@ class RaygoGroup(BaseGroup):
     def reducescatter(self, tensor: Any, tensor_list: list[Any],
                       reducescatter_options: ReduceScatterOptions = ReduceScatterOptions()) -> None:  # noqa: B008
         """Every rank gets its piece of the reduction."""
-        piece, arrays = _Array(tensor, "reducescatter", True), self._one_for_each(tensor_list, "reducescatter", False)
+        piece = _Array(tensor, "reducescatter", True)
+        arrays = self._one_for_each(tensor_list, piece, "reducescatter", False)
         self._group.reducescatter([a.block for a in arrays], piece.address, piece.count, piece.code, _OPS[reducescatter_options.reduceOp],
                                   _seconds(reducescatter_options.timeout_ms))
         piece.finish()
@@ -147,11 +153,15 @@ class RaygoGroup(BaseGroup):
         self._group.recv(array.address, array.count, array.code, recv_options.src_rank, 0, _seconds(recv_options.unset_timeout_ms))
         array.finish()
 
-    def _one_for_each(self, tensors: Any, operation: str, written: bool) -> list[_Array]:
+    def _one_for_each(self, tensors: Any, single: _Array, operation: str, written: bool) -> list[_Array]:
         if not isinstance(tensors, (list, tuple)) or len(tensors) != self.world_size:
             got = f"{len(tensors)}" if isinstance(tensors, (list, tuple)) else f"a {type(tensors).__name__}"
             raise RuntimeError(f"{operation}: the group {self.group_name!r} has {self.world_size} ranks and needs a list of as many arrays, not {got}")
-        return [_Array(t, operation, written) for t in tensors]
+        arrays = [_Array(t, operation, written) for t in tensors]
+        for i, array in enumerate(arrays):
+            if array.code != single.code:
+                raise TypeError(f"{operation}: array {i} of the list is of {array.dtype} and the single one of {single.dtype}: all must be of one type")
+        return arrays
 
 
 def _seconds(timeout: timedelta) -> float | None:
