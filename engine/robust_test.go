@@ -88,6 +88,9 @@ func TestActorKeepsNoMoreThanItWasPlacedWith(t *testing.T) {
 	if err == nil {
 		_, err = f.SubmitRaw(0, nil, nil, nil)
 	}
+	if err == nil { // it is sent, and the engine's answer is still under way
+		err = c.Call(ctx(t), "node.stats", nil, nil)
+	}
 	if !errors.Is(err, errs.ECONNECTION) {
 		t.Error(err)
 	}
