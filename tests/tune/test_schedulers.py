@@ -152,7 +152,9 @@ def test_pbt_lets_the_weak_take_from_the_strong(tmp_path):
     weak, strong = c.add(pbt, "weak", lr=1), c.add(pbt, "strong", lr=2)
     strong.checkpoints = [("their checkpoint", {"training_iteration": 2})]
     assert c.report(pbt, weak, 1, m=0) == GO                         # before the interval is over
-    assert c.report(pbt, weak, 2, m=0) == GO                         # nobody to take from yet
+    assert c.report(pbt, weak, 2, m=0) == PAUSE                      # the other has not begun
+    weak.status = Trial.RUNNING
+    assert c.report(pbt, strong, 1, m=4) == GO
     assert c.report(pbt, strong, 2, m=5) == GO
     assert c.report(pbt, weak, 4, m=1) == NOOP
     ((who, config, checkpoint),) = c.restarted
@@ -228,7 +230,7 @@ def test_pb2_proposes_where_the_process_expects_most(tmp_path):
     c = Controller(tmp_path)
     weak, strong = c.add(pb2, "weak", lr=0.1), c.add(pb2, "strong", lr=0.7)
     strong.checkpoints = [("theirs", {"training_iteration": 1})]
-    assert c.report(pb2, strong, 1, m=1.0) == GO and c.report(pb2, weak, 1, m=0.0) == NOOP
+    assert c.report(pb2, weak, 0, m=0.0) == GO and c.report(pb2, strong, 1, m=1.0) == GO and c.report(pb2, weak, 1, m=0.0) == NOOP
     assert c.restarted[0][0] == "weak" and 0 <= c.restarted[0][1]["lr"] <= 1
     with pytest.raises(ValueError, match="low < high"):
         PB2(hyperparam_bounds={"lr": [1, 0]})

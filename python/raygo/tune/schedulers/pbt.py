@@ -121,7 +121,8 @@ class PopulationBasedTraining(FIFOScheduler):
 
     def _alone(self, controller: TuneController, trial: Trial, now: float) -> str:
         self._states[trial.trial_id].perturbed_at = now
-        others_wait = bool(controller.startable_trials())
+        # A population needs all its members: nobody runs ahead of those that have not begun.
+        others_wait = bool(controller.startable_trials()) or any(t is not trial and not t.last_result for t in controller.get_live_trials())
         weak, strong = self._quantiles(controller)
         self._keep_or_exploit(controller, trial, weak, strong)
         if trial.status == Trial.PAUSED:
