@@ -340,12 +340,12 @@ class FakeEngine:
         index, _, size = struct.unpack("<IIQ", frame.payload)
         if size > self.max_object:
             text = f"an object of {size} bytes does not fit into a store of {self.max_object}".encode()
-            peer.send(CREATED, frame.id, struct.pack("<IIQIIII", index, 19, 0, len(text), 0, 0, 0) + text)
+            peer.send(CREATED, frame.id, struct.pack("<IIQIIIIII", index, 19, 0, len(text), 0, 0, 0, 0, 0) + text)
             return
         at = self.top
         self.top += size + (-size % 4096)
         self.created[frame.id, index] = at, size
-        peer.send(CREATED, frame.id, struct.pack("<IIQIIII", index, 0, at, 0, 0, 0, 0))
+        peer.send(CREATED, frame.id, struct.pack("<IIQIIIIII", index, 0, at, 0, 0, 0, 0, 0, 0))
 
     def _on_6(self, peer: Peer, frame: Frame) -> None:  # SEAL
         value, _ = Value.parse(frame.payload)
