@@ -332,13 +332,7 @@ class RunConfig:
     log_to_file: Any = _UNSET
 
     def __post_init__(self) -> None:
-        if self.storage_filesystem is not None and self.storage_path is None:
-            raise ValueError("RunConfig: storage_filesystem is given without storage_path: give a path on it")
-        if self.storage_path is not None:
-            resolve(self.storage_path, self.storage_filesystem)       # what cannot be understood fails here
-        for given, kind, name in ((self.failure_config, FailureConfig, "failure_config"), (self.checkpoint_config, CheckpointConfig, "checkpoint_config")):
-            if given is not None and not isinstance(given, kind):
-                raise ValueError(f"RunConfig: {name} is a {type(given).__name__}: give a {kind.__name__}")
+        check_run_config(self)
         if self.stop not in (_UNSET, None) and not isinstance(self.stop, dict) and not callable(self.stop):
             raise ValueError(f"RunConfig: stop is a {type(self.stop).__name__}: give a dict of metrics and their limits, or a function")
         from raygo.train._callbacks import UserCallback
@@ -353,3 +347,14 @@ class RunConfig:
         from raygo.train._storage import StorageContext
 
         return StorageContext(self.storage_path, self.name or "", storage_filesystem=self.storage_filesystem, read_only=True)
+
+
+def check_run_config(config: Any) -> None:
+    """What a RunConfig of Train and one of Tune must both be."""
+    if config.storage_filesystem is not None and config.storage_path is None:
+        raise ValueError("RunConfig: storage_filesystem is given without storage_path: give a path on it")
+    if config.storage_path is not None:
+        resolve(config.storage_path, config.storage_filesystem)       # what cannot be understood fails here
+    for given, kind, name in ((config.failure_config, FailureConfig, "failure_config"), (config.checkpoint_config, CheckpointConfig, "checkpoint_config")):
+        if given is not None and not isinstance(given, kind):
+            raise ValueError(f"RunConfig: {name} is a {type(given).__name__}: give a {kind.__name__}")

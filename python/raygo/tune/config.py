@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raygo import train
+from raygo.train._settings import check_run_config
 from raygo.tune.error import TuneError
 
 __all__ = ["CheckpointConfig", "FailureConfig", "RunConfig"]
@@ -34,10 +35,7 @@ class CheckpointConfig(train.CheckpointConfig):
     _checkpoint_upload_from_workers: Any = "DEPRECATED"
 
     def __post_init__(self) -> None:
-        if self.num_to_keep is not None and self.num_to_keep <= 0:
-            raise ValueError(f"Received invalid num_to_keep: {self.num_to_keep}. Provide a positive integer or None.")
-        if self.checkpoint_score_order not in ("max", "min"):
-            raise ValueError(f"checkpoint_score_order must be either 'max' or 'min', not {self.checkpoint_score_order!r}")
+        super().__post_init__()
         if self.checkpoint_frequency is None or self.checkpoint_frequency < 0:
             raise ValueError(f"checkpoint_frequency is {self.checkpoint_frequency!r}: give 0 or more")
 
@@ -108,19 +106,11 @@ class RunConfig:
     local_dir: str | None = None
 
     def __post_init__(self) -> None:
-        from raygo.train._files import resolve
         from raygo.tune.callback import Callback
 
         if self.local_dir is not None:
             raise ValueError("RunConfig(local_dir=...) is storage_path now")
-        if self.storage_filesystem is not None and self.storage_path is None:
-            raise ValueError("RunConfig: storage_filesystem is given without storage_path: give a path on it")
-        if self.storage_path is not None:
-            resolve(self.storage_path, self.storage_filesystem)
-        for given, kind, name in ((self.failure_config, train.FailureConfig, "failure_config"),
-                                  (self.checkpoint_config, train.CheckpointConfig, "checkpoint_config")):
-            if given is not None and not isinstance(given, kind):
-                raise ValueError(f"RunConfig: {name} is a {type(given).__name__}: give a {kind.__name__}")
+        check_run_config(self)
         for callback in self.callbacks or []:
             if not isinstance(callback, Callback):
                 raise TuneError(f"RunConfig(callbacks=[{type(callback).__name__}]): give instances of raygo.tune.Callback")

@@ -40,9 +40,7 @@ class HyperBandScheduler(FIFOScheduler):
             raise ValueError("Max (time_attr) not valid!")
         if reduction_factor <= 1:
             raise ValueError("Reduction Factor not valid!")
-        if mode is not None and mode not in ("min", "max"):
-            raise ValueError("`mode` must be 'min' or 'max'!")
-        self._time_attr, self._metric, self._mode = time_attr, metric, mode
+        self._compare_by(time_attr, metric, mode)
         self._max_t, self._eta = max_t, reduction_factor
         self._stop_last_trials = stop_last_trials
         self._s_max_1 = math.floor(math.log(max_t) / math.log(reduction_factor) + 1e-9) + 1

@@ -35,9 +35,7 @@ class MedianStoppingRule(FIFOScheduler):
 
     def __init__(self, time_attr: str = "time_total_s", metric: str | None = None, mode: str | None = None, grace_period: float = 60.0,
                  min_samples_required: int = 3, min_time_slice: int = 0, hard_stop: bool = True) -> None:
-        if mode is not None and mode not in ("min", "max"):
-            raise ValueError("`mode` must be 'min' or 'max'!")
-        self._time_attr, self._metric, self._mode = time_attr, metric, mode
+        self._compare_by(time_attr, metric, mode)
         self._grace_period, self._min_samples_required = grace_period, min_samples_required
         self._min_time_slice, self._hard_stop = min_time_slice, hard_stop
         # Of each trial: time, sum and best of its scores, as they were at each report; no more is compared.

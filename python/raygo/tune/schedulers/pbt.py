@@ -78,11 +78,9 @@ class PopulationBasedTraining(FIFOScheduler):
             raise ValueError(f"You must set `quantile_fraction` to a value between 0 and 0.5. Current value: '{quantile_fraction}'")
         if perturbation_interval <= 0:
             raise ValueError(f"perturbation_interval must be a positive number greater than 0. Current value: '{perturbation_interval}'")
-        if mode is not None and mode not in ("min", "max"):
-            raise ValueError("`mode` must be 'min' or 'max'!")
+        self._compare_by(time_attr, metric, mode)
         if custom_explore_fn is not None and not callable(custom_explore_fn):
             raise ValueError("`custom_explore_fn` must be a function of a config")
-        self._time_attr, self._metric, self._mode = time_attr, metric, mode
         self._interval, self._burn_in = perturbation_interval, burn_in_period
         self._mutations, self._quantile = mutations, quantile_fraction
         self._resample, self._factors = resample_probability, tuple(perturbation_factors)

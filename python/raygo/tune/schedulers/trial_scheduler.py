@@ -87,6 +87,11 @@ class TrialScheduler:
 
     # ---- for the schedulers here
 
+    def _compare_by(self, time_attr: str, metric: str | None, mode: str | None) -> None:
+        if mode is not None and mode not in ("min", "max"):
+            raise ValueError("`mode` must be 'min' or 'max'!")
+        self._time_attr, self._metric, self._mode = time_attr, metric, mode
+
     def _score(self, result: dict[str, Any]) -> float | None:
         """The metric, larger is better, NaN worst of all; None where the report does not have it."""
         from raygo.train._result import dig

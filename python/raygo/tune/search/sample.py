@@ -99,11 +99,6 @@ class _Calls(Sampler):
         return values if size > 1 else values[0]
 
 
-class _Lists(Sampler):
-    def sample(self, domain: Any, config: Any = None, size: int = 1, random_state: Any = None) -> Any:
-        return list(domain)
-
-
 class Grid(Sampler):
     """Every value once."""
 

@@ -130,6 +130,29 @@ class Searcher:
         self._mode = mode or self._mode
         self._check_metric()
 
+    def _take_search(self, metric: Any, mode: Any, config: dict[str, Any], has_space: bool) -> bool:
+        """`set_search_properties` of a searcher with a `_set_space`."""
+        from raygo.tune.search.variant_generator import has_unresolved
+
+        if has_space and has_unresolved(config):
+            return False
+        self._take_properties(metric, mode)
+        if not has_space and config:
+            self._set_space(config)
+        return True
+
+    def _set_space(self, space: Any) -> None:
+        raise NotImplementedError
+
+    def _require_search(self, has_space: bool, argument: str) -> None:
+        """Nothing can be proposed without a space and something to optimise."""
+        from raygo.tune.search.util import UNDEFINED_METRIC_MODE, UNDEFINED_SEARCH_SPACE
+
+        if not has_space:
+            raise RuntimeError(UNDEFINED_SEARCH_SPACE.format(cls=type(self).__name__, space=argument))
+        if not self._metric or not self._mode:
+            raise RuntimeError(UNDEFINED_METRIC_MODE.format(cls=type(self).__name__, metric=self._metric, mode=self._mode))
+
     def _check_metric(self) -> None:
         if self._mode is None:
             self._mode = "max"

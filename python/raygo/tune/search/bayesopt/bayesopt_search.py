@@ -6,7 +6,7 @@ from typing import Any
 
 from raygo.tune.search._spaces import flat_point, nested, parameters
 from raygo.tune.search.searcher import Searcher
-from raygo.tune.search.util import UNDEFINED_METRIC_MODE, UNDEFINED_SEARCH_SPACE, needs
+from raygo.tune.search.util import needs
 from raygo.tune.search.variant_generator import has_unresolved
 
 __all__ = ["BayesOptSearch"]
@@ -98,18 +98,10 @@ class BayesOptSearch(Searcher):
         return {**spec, **bounds} if join else bounds
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        if self.optimizer is not None and has_unresolved(config):
-            return False
-        self._take_properties(metric, mode)
-        if self.optimizer is None and config:
-            self._set_space(config)
-        return True
+        return self._take_search(metric, mode, config, has_space=self.optimizer is not None)
 
     def suggest(self, trial_id: str) -> Any:
-        if self.optimizer is None:
-            raise RuntimeError(UNDEFINED_SEARCH_SPACE.format(cls="BayesOptSearch", space="space"))
-        if not self._metric or not self._mode:
-            raise RuntimeError(UNDEFINED_METRIC_MODE.format(cls="BayesOptSearch", metric=self._metric, mode=self._mode))
+        self._require_search(self.optimizer is not None, "space")
         if self._points:
             point = {name: float(value) for name, value in flat_point(self._points.pop(0)).items()}
         elif self._random_left > 0:

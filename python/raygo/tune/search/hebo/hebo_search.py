@@ -6,8 +6,7 @@ from typing import Any
 
 from raygo.tune.search._spaces import flat_point, nested, parameters
 from raygo.tune.search.searcher import Searcher
-from raygo.tune.search.util import UNDEFINED_METRIC_MODE, UNDEFINED_SEARCH_SPACE, needs
-from raygo.tune.search.variant_generator import has_unresolved
+from raygo.tune.search.util import needs
 
 __all__ = ["HEBOSearch"]
 
@@ -91,18 +90,10 @@ class HEBOSearch(Searcher):
             self._points = []
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        if self._space is not None and has_unresolved(config):
-            return False
-        self._take_properties(metric, mode)
-        if self._space is None and config:
-            self._set_space(config)
-        return True
+        return self._take_search(metric, mode, config, has_space=self._space is not None)
 
     def suggest(self, trial_id: str) -> Any:
-        if self._space is None:
-            raise RuntimeError(UNDEFINED_SEARCH_SPACE.format(cls="HEBOSearch", space="space"))
-        if not self._metric or not self._mode:
-            raise RuntimeError(UNDEFINED_METRIC_MODE.format(cls="HEBOSearch", metric=self._metric, mode=self._mode))
+        self._require_search(self._space is not None, "space")
         if len(self._live) >= self._most:
             return None
         if self._opt is None:

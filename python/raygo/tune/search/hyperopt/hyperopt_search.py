@@ -78,12 +78,7 @@ class HyperOptSearch(Searcher):
         return values
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        if self._domain is not None and has_unresolved(config):
-            return False
-        if self._domain is None and config:
-            self._set_space(config)
-        self._take_properties(metric, mode)
-        return True
+        return self._take_search(metric, mode, config, has_space=self._domain is not None)
 
     def suggest(self, trial_id: str) -> Any:
         import hyperopt

@@ -5,8 +5,7 @@ from typing import Any
 
 from raygo.tune.search._spaces import Parameter, flat_point, nested, parameters
 from raygo.tune.search.searcher import Searcher
-from raygo.tune.search.util import UNDEFINED_METRIC_MODE, UNDEFINED_SEARCH_SPACE, needs
-from raygo.tune.search.variant_generator import has_unresolved
+from raygo.tune.search.util import needs
 
 __all__ = ["NevergradSearch"]
 
@@ -70,18 +69,10 @@ class NevergradSearch(Searcher):
         return ng.p.Dict(**{p.name: one(p) for p in parameters(spec, "Nevergrad")})
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        if self._optimizer is not None and has_unresolved(config):
-            return False
-        self._take_properties(metric, mode)
-        if self._optimizer is None and config:
-            self._set_space(config)
-        return True
+        return self._take_search(metric, mode, config, has_space=self._optimizer is not None)
 
     def suggest(self, trial_id: str) -> Any:
-        if self._optimizer is None:
-            raise RuntimeError(UNDEFINED_SEARCH_SPACE.format(cls="NevergradSearch", space="space"))
-        if not self._metric or not self._mode:
-            raise RuntimeError(UNDEFINED_METRIC_MODE.format(cls="NevergradSearch", metric=self._metric, mode=self._mode))
+        self._require_search(self._optimizer is not None, "space")
         if self._points:
             self._optimizer.suggest(**flat_point(self._points.pop(0)))
         asked = self._optimizer.ask()

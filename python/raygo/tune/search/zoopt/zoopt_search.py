@@ -5,7 +5,7 @@ from typing import Any
 
 from raygo.tune.search._spaces import flat_point, nested, parameters
 from raygo.tune.search.searcher import Searcher
-from raygo.tune.search.util import UNDEFINED_METRIC_MODE, UNDEFINED_SEARCH_SPACE, needs
+from raygo.tune.search.util import needs
 from raygo.tune.search.variant_generator import has_unresolved
 
 __all__ = ["ZOOptSearch"]
@@ -83,18 +83,10 @@ class ZOOptSearch(Searcher):
         self.optimizer = SRacosTune(dimension=dimension, parameter=options, parallel_num=self._parallel, **self._kwargs)
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        if self._dims is not None and has_unresolved(config):
-            return False
-        self._take_properties(metric, mode)
-        if self._dims is None and config:
-            self._set_space(config)
-        return True
+        return self._take_search(metric, mode, config, has_space=self._dims is not None)
 
     def suggest(self, trial_id: str) -> Any:
-        if self._dims is None:
-            raise RuntimeError(UNDEFINED_SEARCH_SPACE.format(cls="ZOOptSearch", space="dim_dict"))
-        if not self._metric or not self._mode:
-            raise RuntimeError(UNDEFINED_METRIC_MODE.format(cls="ZOOptSearch", metric=self._metric, mode=self._mode))
+        self._require_search(self._dims is not None, "dim_dict")
         if self.optimizer is None:
             self._make()
         solution = self.optimizer.suggest()
