@@ -1,7 +1,8 @@
-"""What XGBoost and LightGBM share: callbacks that report, and the function that a classic trainer runs on each worker."""
+"""What XGBoost and LightGBM share: trainers, checkpoints, and callbacks that report."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import tempfile
@@ -10,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._data_config import DataConfig
+from raygo.train._framework_checkpoint import FrameworkCheckpoint
+from raygo.train.data_parallel_trainer import DataParallelTrainer
 
 if TYPE_CHECKING:
     import pandas as pd
+    from typing_extensions import Self
 
 Metrics = str | list[str] | dict[str, str] | None
 
@@ -127,6 +131,60 @@ def check_classic(trainer: str, train_loop: Any, datasets: Any, label_column: An
     if not datasets or "train" not in datasets:
         raise ValueError(f"{trainer}(label_column=..., params=...) needs datasets={{'train': ...}}; there is {', '.join(datasets or {}) or 'none'}")
     return True
+
+
+class BoostingTrainer(DataParallelTrainer):
+    """Runs a function of the user's, or, where label column and params say all, one of its own (the classic way).
+
+    Parameters
+    ----------
+    classic : callable
+        What each worker runs in the classic way. It takes the label column, the params, the rounds, the names of the datasets beside "train",
+        the settings of checkpoints, and what the user has given for the library.
+    rounds : int
+        How many rounds, where the user does not say.
+    """
+
+    def __init__(self, classic: Callable[..., None], rounds: int, train_loop: Callable[..., Any] | None, *, label_column: str | None,
+                 params: dict[str, Any] | None, num_boost_round: int | None, train_kwargs: dict[str, Any], run_config: Any, datasets: dict[str, Any] | None,
+                 dataset_config: Any, validation_config: Any, **more: Any) -> None:
+        name = type(self).__name__
+        if validation_config is not None:
+            raise NotImplementedError(f"{name}(validation_config=...) is not there yet in raygo")
+        if check_classic(name, train_loop, datasets, label_column, params, {"num_boost_round": num_boost_round, **train_kwargs}):
+            assert label_column is not None and params is not None
+            train_loop = functools.partial(classic, label_column, dict(params), rounds if num_boost_round is None else num_boost_round,
+                                           sorted(set(datasets or {}) - {"train"}), checkpoint_settings(run_config), train_kwargs)
+            dataset_config = dataset_config or EveryRow(datasets_to_split=["train"])
+            self._uses_checkpoint_settings = True
+        assert train_loop is not None
+        super().__init__(train_loop, run_config=run_config, datasets=datasets, dataset_config=dataset_config or EveryRow(), **more)
+
+
+class BoosterCheckpoint(FrameworkCheckpoint):
+    """A checkpoint with a booster in one file."""
+
+    MODEL_FILENAME: str
+
+    @classmethod
+    def from_model(cls, booster: Any, *, preprocessor: Any = None, path: str | None = None) -> Self:
+        """A checkpoint of a booster.
+
+        Parameters
+        ----------
+        booster : xgboost.Booster or lightgbm.Booster
+            The model.
+        preprocessor : object, optional
+            What prepares its inputs, for `get_preprocessor`.
+        path : str, optional
+            The folder; a new temporary one by default.
+        """
+        folder = path or tempfile.mkdtemp(prefix="checkpoint_")
+        os.makedirs(folder, exist_ok=True)
+        booster.save_model(os.path.join(folder, cls.MODEL_FILENAME))
+        made = cls(folder)
+        made.keep_preprocessor(preprocessor)
+        return made
 
 
 def columns(shard: Any, label_column: str, name: str) -> tuple[pd.DataFrame, pd.Series]:

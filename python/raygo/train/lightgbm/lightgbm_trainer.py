@@ -1,23 +1,21 @@
 """Data-parallel training with LightGBM."""
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import lightgbm
 
-from raygo.train._boosting import EveryRow, check_classic, checkpoint_settings, columns, worker_cpus
+from raygo.train._boosting import BoostingTrainer, columns, worker_cpus
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._settings import RunConfig, ScalingConfig
-from raygo.train.data_parallel_trainer import DataParallelTrainer
 from raygo.train.lightgbm._lightgbm_utils import RayTrainReportCallback, normalize_pandas_for_lightgbm
 from raygo.train.lightgbm.config import LightGBMConfig, get_network_params
 
 __all__ = ["LightGBMTrainer"]
 
 
-class LightGBMTrainer(DataParallelTrainer):
+class LightGBMTrainer(BoostingTrainer):
     """Trains one LightGBM model on the rows of several workers.
 
     Either `train_loop_per_worker` calls ``lightgbm.train`` on its part of the rows (`raygo.train.get_dataset_shard`), with the params of
@@ -56,19 +54,10 @@ class LightGBMTrainer(DataParallelTrainer):
                  datasets: dict[str, Any] | None = None, dataset_config: Any = None, validation_config: Any = None,
                  metadata: dict[str, Any] | None = None, resume_from_checkpoint: Checkpoint | None = None, label_column: str | None = None,
                  params: dict[str, Any] | None = None, num_boost_round: int | None = None, **train_kwargs: Any) -> None:
-        if validation_config is not None:
-            raise NotImplementedError("LightGBMTrainer(validation_config=...) is not there yet in raygo")
-        more = {"num_boost_round": num_boost_round, **train_kwargs}
-        if check_classic("LightGBMTrainer", train_loop_per_worker, datasets, label_column, params, more):
-            assert label_column is not None and params is not None
-            train_loop_per_worker = functools.partial(_train, label_column, dict(params), 100 if num_boost_round is None else num_boost_round,
-                                                      sorted(set(datasets or {}) - {"train"}), checkpoint_settings(run_config), train_kwargs)
-            dataset_config = dataset_config or EveryRow(datasets_to_split=["train"])
-            self._uses_checkpoint_settings = True
-        assert train_loop_per_worker is not None
-        super().__init__(train_loop_per_worker, train_loop_config=train_loop_config, backend_config=lightgbm_config or LightGBMConfig(),
-                         scaling_config=scaling_config, dataset_config=dataset_config or EveryRow(), run_config=run_config, datasets=datasets,
-                         metadata=metadata, resume_from_checkpoint=resume_from_checkpoint)
+        super().__init__(_train, 100, train_loop_per_worker, label_column=label_column, params=params, num_boost_round=num_boost_round,
+                         train_kwargs=train_kwargs, validation_config=validation_config, train_loop_config=train_loop_config,
+                         backend_config=lightgbm_config or LightGBMConfig(), scaling_config=scaling_config, dataset_config=dataset_config,
+                         run_config=run_config, datasets=datasets, metadata=metadata, resume_from_checkpoint=resume_from_checkpoint)
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint) -> lightgbm.Booster:
