@@ -228,7 +228,6 @@ static inline struct rgc_ring *rgc_ring_of(const rgc_group *g, int from, int to)
 static inline uint8_t *rgc_arena(const rgc_group *g, int local) { return rgc_base(g) + g->seg->arenas_at + (size_t)local * g->seg->arena_bytes; }
 uint64_t rgc_arena_at(const rgc_group *g, const void *p, size_t n);   /* where in the own arena, + 1; 0: not there */
 uint8_t *rgc_peer(rgc_group *g, int local, uint64_t at, size_t n); /* the same of another rank, populated */
-void rgc_arena_free_all(rgc_group *g);
 
 /* ---- kernels.c */
 typedef void (*rgc_kernel)(void *dst, const void *const *src, int nsrc, size_t count, int ranks);

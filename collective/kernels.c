@@ -113,8 +113,6 @@ rgc_kernel rgc_reducer(uint32_t dtype, uint32_t op) {
   return plain_table[dtype][op];
 }
 
-rgc_kernel rgc_reducer_plain(uint32_t dtype, uint32_t op) { return dtype < RGC_DTYPES && op < RGC_OPS ? plain_table[dtype][op] : NULL; }
-
 void rgc_divide(void *p, size_t count, uint32_t dtype, int by) {
   const void *src = p;
   rgc_reducer(dtype, RGC_AVG)(p, &src, 1, count, by);

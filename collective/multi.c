@@ -115,59 +115,73 @@ static void lay_out(struct rgc_ctx *x, const rgc_block *given, size_t unit, size
   at[g->size] = nodes_at[g->nodes] = n;
 }
 
+/* What all ranks give, and where in it each rank's part is. */
+struct layout {
+  size_t *at, *nodes_at;           /* as lay_out has them, in bytes or in elements */
+  uint8_t *all;                    /* leaders only */
+  rgc_block local[RGC_MAX_LOCAL];  /* the parts of this node's ranks */
+};
+
+static int make_layout(struct rgc_ctx *x, struct layout *l, const rgc_block *given, bool elements) {
+  rgc_group *g = x->g;
+  size_t size = rgc_dtype_size(x->call->dtype), unit = elements ? size : 1;
+  *l = (struct layout){.at = calloc((size_t)g->size + (size_t)g->nodes + 2, sizeof *l->at)};
+  if (!l->at) return no_memory(x);
+  l->nodes_at = l->at + g->size + 1;
+  lay_out(x, given, size / unit, l->at, l->nodes_at);
+  if (leader(g) && !(l->all = malloc(l->at[g->size] * unit + 1))) return no_memory(x);
+  for (int i = 0; i < g->nlocal; i++)
+    l->local[i] = (rgc_block){l->all ? l->all + l->at[g->rank_of[i]] * unit : NULL, block_of(x, given, NULL, g->rank_of[i]).count};
+  return 0;
+}
+
+static void free_layout(struct layout *l) {
+  free(l->all);
+  free(l->at);
+}
+
 static int allgather(struct rgc_ctx *x) {
   rgc_group *g = x->g;
   const rgc_call *c = x->call;
-  size_t size = rgc_dtype_size(c->dtype), *at = calloc((size_t)g->size + (size_t)g->nodes + 2, sizeof *at), *nodes_at = at ? at + g->size + 1 : NULL;
-  rgc_block local[RGC_MAX_LOCAL];
-  uint8_t *all = NULL;
-  int r = 0;
-  if (!at) return no_memory(x);
-  lay_out(x, c->dsts, size, at, nodes_at);
-  if (leader(g) && !(all = malloc(at[g->size] + 1))) r = no_memory(x);
-  for (int i = 0; i < g->nlocal; i++) local[i] = (rgc_block){all ? all + at[g->rank_of[i]] : NULL, block_of(x, c->dsts, c->dst, g->rank_of[i]).count};
-  rgc_call sub = part_of(x, RGC_GATHER, 0, c->count, c->src, NULL);
-  sub.dsts = leader(g) ? local : NULL;
-  if (!r) r = rgc_local(x, &sub);
-  if (!r && leader(g)) r = broke(x, g->net.allgather(g->net.ctx, all, nodes_at, left(x), x->err));
+  struct layout l;
+  int r = make_layout(x, &l, c->dsts, false);
+  if (!r) {
+    rgc_call sub = part_of(x, RGC_GATHER, 0, c->count, c->src, NULL);
+    sub.dsts = leader(g) ? l.local : NULL;
+    r = rgc_local(x, &sub);
+  }
+  if (!r && leader(g)) r = broke(x, g->net.allgather(g->net.ctx, l.all, l.nodes_at, left(x), x->err));
   for (int i = 0; i < g->size && !r; i++) {
     rgc_block to = block_of(x, c->dsts, c->dst, i);
-    rgc_call spread = part_of(x, RGC_BROADCAST, 0, to.count, all ? all + at[i] : NULL, to.data);
+    rgc_call spread = part_of(x, RGC_BROADCAST, 0, to.count, l.all ? l.all + l.at[i] : NULL, to.data);
     r = rgc_local(x, &spread);
   }
-  free(all);
-  free(at);
+  free_layout(&l);
   return r;
 }
 
 static int reduce_scatter(struct rgc_ctx *x) {
   rgc_group *g = x->g;
   const rgc_call *c = x->call;
-  size_t size = rgc_dtype_size(c->dtype), *at = calloc((size_t)g->size + (size_t)g->nodes + 2, sizeof *at), *nodes_at = at ? at + g->size + 1 : NULL;
-  rgc_block local[RGC_MAX_LOCAL];
-  uint8_t *all = NULL;
-  int r = 0;
-  if (!at) return no_memory(x);
-  lay_out(x, c->srcs, 1, at, nodes_at);
-  if (leader(g) && !(all = malloc(at[g->size] * size + 1))) r = no_memory(x);
+  size_t size = rgc_dtype_size(c->dtype);
+  struct layout l;
   rgc_call sub = {0};
+  int r = make_layout(x, &l, c->srcs, true);
   for (int i = 0; i < g->size && !r; i++) {
     rgc_block from = block_of(x, c->srcs, c->src, i);
-    sub = part_of(x, RGC_REDUCE, 0, from.count, from.data, all ? all + at[i] * size : NULL);
+    sub = part_of(x, RGC_REDUCE, 0, from.count, from.data, l.all ? l.all + l.at[i] * size : NULL);
     r = rgc_local(x, &sub);
   }
   if (!r && leader(g)) {
-    r = broke(x, g->net.reducescatter(g->net.ctx, all, nodes_at, (int)c->dtype, (int)sub.op, left(x), x->err));
-    if (!r && c->op == RGC_AVG) rgc_divide(all + nodes_at[g->node] * size, nodes_at[g->node + 1] - nodes_at[g->node], c->dtype, g->size);
+    r = broke(x, g->net.reducescatter(g->net.ctx, l.all, l.nodes_at, (int)c->dtype, (int)sub.op, left(x), x->err));
+    if (!r && c->op == RGC_AVG) rgc_divide(l.all + l.nodes_at[g->node] * size, l.nodes_at[g->node + 1] - l.nodes_at[g->node], c->dtype, g->size);
   }
-  for (int i = 0; i < g->nlocal; i++) local[i] = (rgc_block){all ? all + at[g->rank_of[i]] * size : NULL, block_of(x, c->srcs, c->src, g->rank_of[i]).count};
   if (!r) {
     sub = part_of(x, RGC_SCATTER, 0, c->count, NULL, c->dst);
-    sub.srcs = leader(g) ? local : NULL;
+    sub.srcs = leader(g) ? l.local : NULL;
     r = rgc_local(x, &sub);
   }
-  free(all);
-  free(at);
+  free_layout(&l);
   return r;
 }
 
