@@ -258,7 +258,8 @@ class Run:
         start = self.checkpoints.newest or self.start_from
         # Reports are numbered through all attempts, so that folders of an attempt that failed are not mixed up with new ones.
         first = self.first_index + len(self.history)
-        self.storage.discard() if self.storage.files.local else None
+        if self.storage.files.local:
+            self.storage.discard()
         files = [os.path.join(journals or "", f"{first}-{uuid.uuid4().hex[:8]}-{rank}") for rank in range(len(group))]
         try:
             places = group.places(self.scaling_config.as_placement_group_factory(), self.metadata)

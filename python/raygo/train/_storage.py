@@ -372,7 +372,7 @@ class Mirror:
         self._path = path
         self._sent: dict[str, tuple[int, int]] = {}
         self._wake = threading.Condition()
-        self._due = self._busy = self._closed = False
+        self._due = self._closed = False
         self._thread: threading.Thread | None = None
         self.error: OSError | None = None
 
