@@ -110,7 +110,9 @@ func (a *arena) takePages(n int64) *extent {
 	e := a.warm.find(n)
 	if e == nil {
 		if e = a.growWarm(n); e == nil {
-			e = a.cold.find(n)
+			if e = a.cold.find(n); e != nil && e.prev != nil && e.prev.state != extentUsed {
+				return a.takeLast(e, n)
+			}
 		}
 	}
 	if e == nil {
@@ -121,6 +123,19 @@ func (a *arena) takePages(n int64) *extent {
 	}
 	a.dropFree(e)
 	a.splitFree(e, n)
+	e.state = extentUsed
+	return e
+}
+
+// takeLast takes the last n pages of a free extent that continues other free or busy pages. Taken from its front they would leave these between two
+// objects, too short for a third.
+func (a *arena) takeLast(e *extent, n int64) *extent {
+	a.dropFree(e)
+	if keep := e.pages - n; keep > 0 {
+		last := a.cut(e, keep)
+		a.addFree(e)
+		e = last
+	}
 	e.state = extentUsed
 	return e
 }

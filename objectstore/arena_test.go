@@ -210,6 +210,24 @@ func FuzzArena(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) { drive(t, script[:min(len(script), 3*500)]) })
 }
 
+// TestColdPagesBehindBusyOnesGoFromTheEnd makes large objects while pages are populated: these stay beside the free ones.
+func TestColdPagesBehindBusyOnesGoFromTheEnd(t *testing.T) {
+	a := newArena(100 << pageShift)
+	busy := a.reserve(a.nextCold(), 10)
+	first, _ := a.allocPages(40)
+	if want := int64(60 << pageShift); first.off != want {
+		t.Errorf("the object begins at %d, want %d", first.off, want)
+	}
+	a.unreserve(busy, extentWarm, 1)
+	second, ok := a.allocPages(60)
+	if !ok || second.off != 0 {
+		t.Errorf("what is free is not one piece: %+v, %v", second, ok)
+	}
+	if got := a.largestFree(); got != 0 {
+		t.Errorf("%d bytes are free, want none", got)
+	}
+}
+
 func TestArenaAgainstTwin(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -18,6 +18,7 @@ type Entry struct {
 	deleted  bool
 	spilling bool // being written to disk, still in the arena
 	pins     int
+	touched  int64                // when it was last let go of, in the store's count of that
 	lease    int32                // 1 + the index of its lease; 0: it has none
 	waiters  []func(int64, error) // pins that wait until it is back
 
@@ -47,6 +48,7 @@ func (e *Entry) Seal() {
 		return
 	}
 	e.s.pace.end(e.size)
+	e.s.touch(e)
 	e.s.rest(e)
 	e.s.keepAhead(e.span.size)
 	e.s.pump()

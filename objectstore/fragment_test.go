@@ -61,6 +61,39 @@ func TestFragmentationIsBounded(t *testing.T) {
 	}
 }
 
+// TestOldObjectsGoFirstInPieces leaves enough free for one more object, but in two pieces: what makes room has to be old each time, not what was made last.
+func TestOldObjectsGoFirstInPieces(t *testing.T) {
+	const size = mb
+	f := open(t, Options{Capacity: 8 * size, SpillDirs: []string{t.TempDir()}, SpillAt: 1, PopulateAhead: -1, TrimAfter: -1, SmallPages: true})
+	var all []*Entry
+	seeds := map[*Entry]byte{}
+	put := func(size int) *Entry {
+		e, seed := f.put(size, fmt.Sprint(len(all)))
+		all, seeds[e] = append(all, e), seed
+		return e
+	}
+	front := put(size / 2)
+	for range 7 {
+		put(size)
+	}
+	f.Delete(front)
+	all = all[1:]
+	for range 50 {
+		put(size)
+	}
+	for i, e := range all { // 6 or 7 fit
+		if i < len(all)-10 && e.InArena() {
+			t.Errorf("object %d of %d is still in the arena", i, len(all))
+		}
+		if i == len(all)-1 && !e.InArena() {
+			t.Error("the newest object is not")
+		}
+	}
+	for _, e := range all {
+		f.verify(e, seeds[e])
+	}
+}
+
 func TestWindow(t *testing.T) {
 	a := newArena(100 << pageShift)
 	var spans []span

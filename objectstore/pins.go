@@ -75,8 +75,15 @@ func (s *Store) Unpin(e *Entry) {
 	default:
 		s.rest(e)
 	}
+	s.touch(e)
 	s.pump()
 	s.spillAhead()
+}
+
+// touch notes that an entry has just been used.
+func (s *Store) touch(e *Entry) {
+	s.touches++
+	e.touched = s.touches
 }
 
 // rest puts an entry that nobody pins, and that is not being copied, where its space can be had.

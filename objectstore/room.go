@@ -174,9 +174,22 @@ func (s *Store) makeRoom() bool {
 
 // joinFree is for a request that enough is free for, but not in one piece. What stands between the pieces has to go where that costs least: at most as
 // much as was asked for and a part of one object more. Only objects that are pinned, or being written, can be in the way everywhere.
+//
+// The longer an object has not been used the less it counts, down to half: else the newest object, beside the space it was itself made room for, would
+// have to go for the next one, again and again, and old ones never.
 func (s *Store) joinFree(size int64) bool {
 	can := s.canSpill()
 	const disk = 4 // writing an object costs more than letting go of one that is on disk
+	oldest := s.touches
+	for _, l := range []*entryList{&s.idle, &s.clean} {
+		if l.first != nil {
+			oldest = min(oldest, l.first.touched)
+		}
+	}
+	const whole = 16
+	weight := func(e *Entry) int64 {
+		return whole - whole/2*(s.touches-max(e.touched, oldest))/max(s.touches-oldest, 1)
+	}
 	first, last := s.arena.window(pagesFor(size), func(x *extent) (int64, bool) {
 		if x.state != extentUsed {
 			return 0, true
@@ -185,9 +198,9 @@ func (s *Store) joinFree(size int64) bool {
 		case e == nil || e.state != resident || e.pins > 0 || e.used():
 			return 0, false
 		case e.list == &s.clean || e.spilling:
-			return x.pages, true
+			return x.pages * weight(e), true
 		default:
-			return disk * x.pages, can
+			return disk * x.pages * weight(e), can
 		}
 	})
 	if first == nil {

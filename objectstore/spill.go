@@ -135,6 +135,7 @@ func (s *Store) cameBack(e *Entry, err error) {
 		s.leave(e)
 		s.failWaiters(e, fmt.Errorf("%s: %w", e.label, err))
 	default:
+		s.touch(e)
 		s.rest(e)
 		s.answerWaiters(e)
 	}

@@ -68,6 +68,8 @@ type Store struct {
 	idle  entryList // sealed, unpinned, in the arena and nowhere else: least recently used first
 	clean entryList // the same with a copy on disk, so that their space can be had at once
 
+	touches int64 // how often objects in the arena were let go of
+
 	queue   []*request // for space, oldest first
 	pumping bool
 	again   bool
