@@ -1,11 +1,12 @@
 """Trainers as trials of raygo.tune."""
 import os
+import shutil
 import tempfile
 
 import pytest
 
 from raygo import train, tune
-from raygo.train import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig
+from raygo.train import Checkpoint, CheckpointUploadMode, DataParallelTrainer, RunConfig, ScalingConfig, UserCallback
 
 
 def loop(config):
@@ -16,6 +17,7 @@ def loop(config):
             start = int(file.read()) + 1
     for i in range(start, 3):
         if i == 2 and rank == 1 and config.get("mark") and not os.path.exists(config["mark"]):
+            train.get_all_reported_checkpoints()          # both ranks have reported 0 and 1
             open(config["mark"], "w").close()
             os._exit(1)
         with tempfile.TemporaryDirectory() as folder:
@@ -62,3 +64,87 @@ def test_names_that_are_not_in_raygo_say_so():
     with pytest.raises(ValueError, match="storage_path"):
         __import__("raygo.air").air.RunConfig(local_dir="x")
     assert RunConfig(name="x", storage_path="/y").storage_context.experiment_fs_path == "/y/x"
+
+
+def outside(config):
+    """Checkpoints that are not copied into the trial's folder; goes on from the last."""
+    start = 0
+    if (checkpoint := train.get_checkpoint()) is not None:
+        with checkpoint.as_directory() as folder, open(os.path.join(folder, "i")) as file:
+            start = int(file.read()) + 1
+    for i in range(start, 3):
+        folder = os.path.join(config["place"], f"made-{i}")
+        os.makedirs(folder)
+        with open(os.path.join(folder, "i"), "w") as file:
+            file.write(str(i))
+        if config["how"] == "upload":
+            def upload(checkpoint, name):
+                return Checkpoint(shutil.copytree(checkpoint.path, os.path.join(config["place"], f"stored-{name}")))
+
+            train.report({"i": i, "start": start}, checkpoint=Checkpoint(folder), checkpoint_upload_fn=upload)
+        else:
+            train.report({"i": i, "start": start}, checkpoint=Checkpoint(folder), checkpoint_upload_mode=CheckpointUploadMode.NO_UPLOAD)
+        if i == 1 and not os.path.exists(config["mark"]):
+            train.get_all_reported_checkpoints()
+            open(config["mark"], "w").close()
+            raise RuntimeError("once")
+
+
+def function_with_names(config):
+    for i in range(2):
+        with tempfile.TemporaryDirectory() as folder:
+            open(os.path.join(folder, "f"), "w").close()
+            train.report({"i": i}, checkpoint=Checkpoint(folder), checkpoint_dir_name=f"mine-{i}")
+
+
+@pytest.mark.parametrize("how", ["upload", "no upload"])
+def test_checkpoints_that_lie_elsewhere(tmp_path, how):
+    place = tmp_path / "place"
+    place.mkdir()
+    trainer = DataParallelTrainer(outside, train_loop_config={"place": str(place), "how": how, "mark": str(tmp_path / "mark")},
+                                  scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"CPU": 0.5}))
+    grid = tune.Tuner(trainer, run_config=tune.RunConfig(storage_path=str(tmp_path), name="search", verbose=0,
+                                                         checkpoint_config=tune.CheckpointConfig(num_to_keep=2),
+                                                         failure_config=tune.FailureConfig(max_failures=1))).fit()
+    assert grid.num_errors == 0 and grid[0].metrics["start"] == 2
+    kept = [os.path.basename(checkpoint.path) for checkpoint, _ in grid[0].best_checkpoints]
+    with grid[0].checkpoint.as_directory() as folder, open(os.path.join(folder, "i")) as file:
+        assert folder.startswith(str(place)) and file.read() == "2"
+    assert sorted(kept) == sorted(n for n in os.listdir(place) if n.startswith("stored-" if how == "upload" else "made-")) and len(kept) == 2
+    again = tune.Tuner.restore(str(tmp_path / "search"), trainer).get_results()
+    assert again[0].checkpoint == grid[0].checkpoint and [m["i"] for _, m in again[0].best_checkpoints] == [1, 2]
+
+
+def test_a_checkpoint_has_the_name_that_a_trial_gives_it(tmp_path):
+    grid = tune.Tuner(function_with_names, run_config=tune.RunConfig(storage_path=str(tmp_path), name="search", verbose=0)).fit()
+    assert [os.path.basename(checkpoint.path) for checkpoint, _ in grid[0].best_checkpoints] == ["mine-0", "mine-1"]
+    assert sorted(n for n in os.listdir(grid[0].path) if n.startswith("mine")) == ["mine-0", "mine-1"]
+
+
+class Note(UserCallback):
+    def __init__(self, path):
+        self.path = path
+
+    def after_report(self, run_context, metrics, checkpoint):
+        with open(self.path, "a") as file:
+            print(metrics[0]["i"], file=file)
+
+
+def endless(config):
+    for i in range(100):
+        train.report({"i": i})
+
+
+def test_a_trainers_own_settings_count_or_are_named(tmp_path):
+    def trainer(**run):
+        return DataParallelTrainer(endless, scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"CPU": 0.5}),
+                                   run_config=RunConfig(callbacks=[Note(str(tmp_path / "notes"))], **run))
+
+    own = trainer(stop={"i": 2}, storage_path=str(tmp_path), name="own", verbose=0)
+    grid = tune.Tuner(own.as_trainable()).fit()
+    assert grid[0].metrics["i"] == 2 and grid[0].path.startswith(str(tmp_path / "own"))
+    assert (tmp_path / "notes").read_text().split()[:3] == ["0", "1", "2"]
+    with pytest.warns(UserWarning, match=r"DataParallelTrainer has a RunConfig, and so has the search.*: name, stop of the trainer's does nothing"):
+        grid = tune.Tuner(trainer(stop={"i": 1}, name="lost"), run_config=tune.RunConfig(storage_path=str(tmp_path), name="search", verbose=0,
+                                                                                         stop={"i": 4})).fit()
+    assert grid[0].metrics["i"] == 4 and not (tmp_path / "lost").exists()

@@ -2,6 +2,7 @@
 import glob
 import logging
 import pickle
+import sys
 import threading
 
 import pytest
@@ -160,6 +161,76 @@ def test_a_wandb_run_that_fails_disturbs_nothing(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("WANDB_MODE", "offline")
     with caplog.at_level(logging.WARNING, logger="raygo.tune"):
         run(WandbLoggerCallback("p", mode="no such mode"), tmp_path, [{"loss": 1.0}])
+    assert "a run of Weights & Biases failed; training goes on without it" in caplog.text
+
+
+HANGS = """
+import threading
+
+class Run:
+    config = {}
+
+    def log_artifact(self, artifact):
+        threading.Event().wait()
+
+    log = finish = log_artifact
+
+class Artifact:
+    def __init__(self, **about):
+        pass
+
+    def add_dir(self, folder):
+        pass
+
+def init(**settings):
+    run = Run()
+    run.config = type("Config", (), {"update": lambda *a, **k: None})()
+    return run
+"""
+
+
+def test_a_wandb_that_hangs_holds_nothing_up(tmp_path, monkeypatch, caplog):
+    """The package is one that never answers."""
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "wandb.py").write_text(HANGS)
+    monkeypatch.syspath_prepend(str(modules))
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    from raygo.air.integrations import wandb
+
+    monkeypatch.setattr(wandb, "_SAVE_S", 1.0)
+    monkeypatch.setattr(wandb, "_ON_THE_WAY", 3)
+    callback = wandb.WandbLoggerCallback("p", upload_timeout=1, save_checkpoints=True)
+    callback.setup()
+    trial = Trial(tmp_path)
+    trial.checkpoint = raygo.train.Checkpoint.from_directory(str(modules))
+    with caplog.at_level(logging.WARNING, logger="raygo.tune"):
+        callback.log_trial_start(trial)
+        callback.log_trial_save(trial)
+        callback.log_trial_save(trial)
+        for i in range(5):
+            callback.log_trial_result(i, trial, {"training_iteration": i})
+        callback.log_trial_end(trial)
+        callback.on_experiment_end([trial])
+    said = ("has not taken a checkpoint within 1 s", "is too slow", "1 runs of Weights & Biases have not finished")
+    assert [caplog.text.count(words) for words in said] == [1, 1, 1]
+
+
+def test_a_wandb_run_that_is_dead_when_a_checkpoint_comes(tmp_path, monkeypatch, caplog):
+    pytest.importorskip("wandb")
+    from raygo.air.integrations.wandb import WandbLoggerCallback
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    callback = WandbLoggerCallback("p", mode="no such mode", save_checkpoints=True)
+    callback.setup()
+    trial = Trial(tmp_path)
+    trial.checkpoint = raygo.train.Checkpoint.from_directory(str(tmp_path))
+    with caplog.at_level(logging.WARNING, logger="raygo.tune"):
+        callback.log_trial_start(trial)
+        callback.log_trial_save(trial)
+        callback.log_trial_end(trial, failed=True)
+        callback.on_experiment_end([trial])
     assert "a run of Weights & Biases failed; training goes on without it" in caplog.text
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 
 import pytest
@@ -15,6 +16,7 @@ import s3
 import raygo
 from raygo import train
 from raygo.train import Checkpoint, DataParallelTrainer, FailureConfig, Result, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError
+from raygo.util.state import list_actors
 
 
 def save(i, metrics=None):
@@ -173,8 +175,6 @@ def test_a_worker_killed_while_it_uploads(tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
 
         if start() == 0:
-            import threading
-
             rank = train.get_context().get_world_rank()
             save(0)
             with tempfile.TemporaryDirectory() as folder:
@@ -195,6 +195,33 @@ def test_a_worker_killed_while_it_uploads(tmp_path):
     assert sorted(n for n in os.listdir(result.path) if n.startswith(("check", "."))) == ["checkpoint_000000", "checkpoint_000001"]
     with result.checkpoint.as_directory() as folder:
         assert os.listdir(folder) == ["i"]
+
+
+def kill_the_first_worker():
+    """As soon as there is one, which is before it is part of a group."""
+    while True:
+        for actor in list_actors(filters=[("class_name", "=", "TrainWorker"), ("state", "!=", "DEAD")], limit=1000):
+            if actor.pid:
+                os.kill(actor.pid, signal.SIGKILL)
+                return
+
+
+def test_a_worker_that_dies_while_the_group_starts_is_a_failure_like_others(tmp_path):
+    def loop(config):
+        time.sleep(0.5)
+        save(0)
+
+    killer = threading.Thread(target=kill_the_first_worker, daemon=True)
+    killer.start()
+    with pytest.warns(UserWarning, match=r"killed by signal 9 .*Starting again from the beginning \(failure 1 of 1\)"):
+        result = fit(loop, tmp_path, failure_config=FailureConfig(max_failures=1))
+    killer.join(60)
+    assert list(result.metrics_dataframe["i"]) == [0]
+    killer = threading.Thread(target=kill_the_first_worker, daemon=True)
+    killer.start()
+    with pytest.raises(TrainingFailedError, match="killed by signal 9"):
+        fit(loop, tmp_path, name="second")
+    killer.join(60)
 
 
 def test_an_upload_that_fails_on_one_rank_makes_no_checkpoint(tmp_path):

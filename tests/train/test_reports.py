@@ -1,6 +1,7 @@
 """What `report` may be told, and what training functions may ask."""
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -307,3 +308,55 @@ def test_loggers_and_callbacks_of_tune(tmp_path):
     result = fit(loop, tmp_path, callbacks=[Watch()])
     name = "_".join(os.path.basename(result.path).split("_")[:3])
     assert seen == [(name, 1), "checkpoint_000000", "TERMINATED"]
+
+
+def test_the_first_checkpoint_of_all_that_comes_late_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYGO_TRAIN_REPORT_PATIENCE_S", "0.3")
+
+    def loop(config):
+        rank = train.get_context().get_world_rank()
+        if rank == 1:
+            while not os.path.exists(config["taken"]):
+                time.sleep(0.05)
+        train.report({"rank": rank}, checkpoint=folder_with("late", "it is") if rank == 1 else None)
+        if rank == 0:
+            train.get_all_reported_checkpoints(CheckpointConsistencyMode.COMMITTED)
+            open(config["taken"], "w").close()
+
+    with pytest.warns(UserWarning, match="rank"):
+        result = fit(loop, tmp_path, workers=2, config={"taken": str(tmp_path / "taken")})
+    assert read(result.checkpoint, "late") == "it is" and result.metrics["checkpoint_dir_name"] == "checkpoint_000000"
+    again = Result.from_path(result.path)
+    assert read(again.checkpoint, "late") == "it is" and len(again.metrics_dataframe) == 1
+
+
+def test_a_report_that_the_driver_cannot_read_names_the_rank(tmp_path):
+    def loop(config):
+        os.makedirs(config["folder"], exist_ok=True)
+        with open(os.path.join(config["folder"], "only_in_the_worker.py"), "w") as file:
+            file.write("class Odd:\n    pass\n")
+        sys.path.insert(0, config["folder"])
+        from only_in_the_worker import Odd
+
+        if train.get_context().get_world_rank() == 1:
+            train.report({"odd": Odd()})
+        else:
+            train.report({"fine": 1})
+
+    with pytest.raises(TrainingFailedError, match=r"rank 1 .* failed: .*what rank 1 reported cannot be read in the driver: ModuleNotFound.*only_in_the"):
+        fit(loop, tmp_path, workers=2, config={"folder": str(tmp_path / "modules")})
+
+
+def test_what_cannot_be_tidied_up_does_not_hide_why_a_run_failed(tmp_path, caplog):
+    """The run's folder is taken away from under it."""
+    def loop(config):
+        trial = train.get_context().get_storage().trial_fs_path
+        os.makedirs(os.path.dirname(trial), exist_ok=True)
+        shutil.rmtree(trial)
+        with open(trial, "w"):
+            pass
+        raise ArithmeticError("the reason")
+
+    with pytest.raises(TrainingFailedError, match="ArithmeticError: the reason"):
+        fit(loop, tmp_path)
+    assert "could not be removed" in caplog.text

@@ -109,6 +109,23 @@ def test_files_that_were_on_their_way_to_a_whole_checkpoint_do_not_take_it_along
     assert storage.checkpoints() == ["checkpoint_000000"] and content(storage.checkpoint("checkpoint_000000"))["n"] == "0"
 
 
+def test_late_files_do_not_hide_what_is_whole_without_them(place, tmp_path):
+    storage = context(place)
+    storage.commit(0, "best", storage.stage(folder(tmp_path, "one", n="0"), 0, 0, name="best"), more=True)
+    for rank in (1, 2):
+        storage.stage(folder(tmp_path, "late", late="1"), 0, rank, name="best")
+    assert storage.whole_folders()[-1:] == ["best"] and storage.is_checkpoint("best")
+    assert storage.files.local or content(storage.commit(0, "best")) == {"n": "0", "late": "1"}
+    storage.discard()
+    assert storage.whole_folders() == ["best"] and content(storage.checkpoint("best"))["n"] == "0"
+    storage.commit(1, "best", storage.stage(folder(tmp_path, "two", n="1"), 1, 0, name="best"), more=True)
+    assert content(storage.checkpoint("best"))["n"] == "1"
+    storage.stage(folder(tmp_path, "three", n="2"), 2, 0, name="best")
+    assert storage.is_checkpoint("best") == storage.files.local       # half of the next one
+    storage.discard()
+    assert storage.is_checkpoint("best") == storage.files.local
+
+
 def test_what_a_killed_process_had_begun_to_delete(place, tmp_path):
     storage = context(place)
     if storage.files.local:
@@ -160,7 +177,7 @@ def test_a_killed_upload_is_no_checkpoint_and_goes_on_where_it_was(shelf, tmp_pa
     writer = os.open(source / "z-never-ends", os.O_WRONLY)       # returns when the upload reads from it
     os.write(writer, b"something")
     storage = StorageContext("s3://shelf/killed", "run", trial_dir_name="trial")
-    mark = f"{storage.trial_fs_path}/.uploading/checkpoint_000000/0.json"
+    mark = f"{storage.trial_fs_path}/.uploading/checkpoint_000000/0-0.json"
     while b"a-first" not in storage.files.read(mark):
         assert process.poll() is None
     process.kill()
@@ -188,6 +205,21 @@ def test_a_download_is_shared_and_removed(shelf, tmp_path):
             assert first == second
         assert os.path.isdir(first)
     assert not os.path.exists(first) and not os.path.exists(f"{first}.lock")
+
+
+def test_downloads_from_two_services_are_not_mixed_up(shelf, tmp_path):
+    import pyarrow.fs
+
+    def there(url):
+        filesystem = pyarrow.fs.S3FileSystem(endpoint_override=url, region="us-east-1", access_key="k", secret_key="s")
+        return StorageContext("shelf/two", "run", storage_filesystem=filesystem, trial_dir_name="trial")
+
+    one = there(os.environ["AWS_ENDPOINT_URL"]).persist_current_checkpoint(Checkpoint(folder(tmp_path, "one", n="1")))
+    with s3.service() as other:
+        two = there(other["AWS_ENDPOINT_URL"]).persist_current_checkpoint(Checkpoint(folder(tmp_path, "two", n="2")))
+        assert one.path == two.path and one != two
+        with one.as_directory():
+            assert content(two) == {"n": "2"} and content(pickle.loads(pickle.dumps(one))) == {"n": "1"}
 
 
 def test_errors_name_file_and_storage(shelf, tmp_path):

@@ -82,7 +82,7 @@ class Checkpoint:
             self._check_there()
             yield self.path
             return
-        key = hashlib.sha256(f"{self._files.name}\0{self.path}".encode()).hexdigest()[:24]
+        key = hashlib.sha256(self._files.identity() + b"\0" + self.path.encode()).hexdigest()[:24]
         target = os.path.join(_downloads(), key)
         with _locked(f"{target}.lock") as lock:
             # Shared by those who read, alone for who downloads or deletes.  Going from one to the other the lock is let go for a moment,

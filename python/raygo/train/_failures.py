@@ -1,7 +1,7 @@
 """Telling the cause of a failure from what follows from it."""
 from __future__ import annotations
 
-from raygo.exceptions import RayActorError, RayTaskError
+from raygo.exceptions import RayActorError, RayError, RayTaskError
 
 # What ranks say when another one has gone: words of torch.distributed's backends and of raygo's collectives.
 _CONSEQUENCES = ("connection closed by peer", "connection reset by peer", "gloo", "nccl", "broken pipe", "socket timeout", "distbackenderror",
@@ -42,7 +42,7 @@ class WorkersFailed(Exception):
 
 def died(error: Exception) -> bool:
     """Whether the process ended, and not only the loop in it."""
-    return not isinstance(error, RayTaskError)
+    return isinstance(error, RayError) and not isinstance(error, RayTaskError)
 
 
 def weight(error: Exception) -> int:

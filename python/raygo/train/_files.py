@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +50,10 @@ class Files:
     def same(self, other: Files) -> bool:
         """Whether both are the same storage."""
         return self.local and other.local
+
+    def identity(self) -> bytes:
+        """The same in all processes that have the same storage, and other for another endpoint; it may hold a key to it."""
+        return self.name.encode()
 
     def read(self, path: str) -> bytes:
         """A whole file."""
@@ -196,6 +201,15 @@ class ArrowFiles(Files):
     def same(self, other: Files) -> bool:
         return isinstance(other, ArrowFiles) and self._fs.equals(other._fs)
 
+    def identity(self) -> bytes:
+        inner = getattr(getattr(self._fs, "handler", None), "fs", None)
+        # What pickle makes of fsspec's differs between processes; the arguments do not.
+        made_with = _pickled(self._fs)
+        if inner is not None and hasattr(inner, "storage_options"):
+            made_with = repr((inner.storage_args, sorted(inner.storage_options.items()))).encode()
+        surroundings = [os.environ.get(name, "") for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")]
+        return b"\0".join([self.name.encode(), *(each.encode() for each in surroundings), made_with])
+
     def _kind(self, path: str) -> str:
         with _named("looking at", path, self.name):
             return str(self._fs.get_file_info(path).type.name)
@@ -292,6 +306,13 @@ class ArrowFiles(Files):
             self.make_folder(path)
         _each(send, names)
         return sizes
+
+
+def _pickled(filesystem: Any) -> bytes:
+    try:
+        return pickle.dumps(filesystem)
+    except Exception:       # one that stays in its process: others cannot have the same
+        return f"{os.getpid()} {id(filesystem)}".encode()
 
 
 LOCAL = LocalFiles()

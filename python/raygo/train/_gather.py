@@ -21,6 +21,7 @@ from raygo.train._failures import WorkersFailed, weight
 from raygo.train._messages import Ask, Brought, Report, read_journal
 from raygo.train._worker_group import WorkerGroup
 from raygo.train.constants import REPORT_PATIENCE_S_ENV
+from raygo.train.error import SessionMisuseError
 
 if TYPE_CHECKING:
     from raygo.train._run import Run
@@ -131,15 +132,20 @@ class Gather:
             if data is None:
                 self.drained.add(rank)
                 return
-            self._take(rank, pickle.loads(data))
+            try:
+                message = pickle.loads(data)
+            except Exception as error:
+                self.errors.setdefault(rank, unreadable(rank, error))
+                return
+            self._take(rank, message)
         self._listen(rank)
 
     def _take(self, rank: int, message: Any) -> None:
         if isinstance(message, Ask):
             self.questions.append((rank, message))
         elif message.index < self.next_index:
-            if isinstance(message, Brought) and message.files is not None:
-                self.run_of.late(message.index)
+            if isinstance(message, Brought):
+                self.run_of.late(message)
             elif isinstance(message, Report):
                 self._reports(rank)
                 self.reached[rank] = max(self.reached[rank], message.index + 1)
@@ -265,10 +271,16 @@ class Gather:
         same = {rank: other.value[1] for rank, other in self.questions if other.what == ask.what and other.value[0] == ask.value[0]}
         gone = self.returned | set(self.errors)
         if missing := gone - set(same):
-            from raygo.train.error import SessionMisuseError
-
             return True, SessionMisuseError(f"{ask.what}: rank(s) {', '.join(map(str, sorted(missing)))} have ended without calling it")
         return len(same) == self.size, same.get(0)
+
+
+def unreadable(rank: int, error: Exception) -> SessionMisuseError:
+    """A report that the driver cannot unpickle."""
+    made = SessionMisuseError(f"what rank {rank} reported cannot be read in the driver: {type(error).__name__}: {error}. Report numbers, text, lists and "
+                              "dicts of them, or objects of classes that the driver can import too")
+    made.__cause__ = error
+    return made
 
 
 def journal_folder(session_dir: str, run: str) -> str | None:

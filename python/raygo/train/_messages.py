@@ -5,6 +5,7 @@ session on the worker's machine: what a worker reported before it was killed is 
 """
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import queue
@@ -15,6 +16,7 @@ from typing import Any
 
 from raygo.train._checkpoint import Checkpoint
 
+log = logging.getLogger("raygo.train")
 # Messages that may wait for the driver; a loop that reports faster than it is read is slowed down to it.
 _MAILBOX = 1024
 _LENGTH = struct.Struct("<I")
@@ -41,7 +43,6 @@ class Report:
     index: int
     metrics: dict[str, Any]
     brings: bool = False                        # a Brought follows
-    name: str | None = None                     # of the checkpoint's folder, where the loop says so
     validation: Any = False
     profile: tuple[float, float, float] = (0.0, 0.0, 0.0)       # since the report before: seconds, of them in data, in communication
 
@@ -54,6 +55,7 @@ class Brought:
     files: list[str] | None = None              # copied to the storage
     in_place: Checkpoint | None = None          # where it stays
     failed: bool = False                        # it is not, and will not be
+    name: str | None = None                     # of the checkpoint's folder, where the loop says so
 
 
 @dataclass
@@ -128,6 +130,10 @@ def read_journal(path: str) -> list[Any]:
         at += _LENGTH.size
         if at + length > len(data):
             break
-        messages.append(pickle.loads(data[at:at + length]))
+        try:
+            messages.append(pickle.loads(data[at:at + length]))
+        except Exception as error:
+            # It is about to be known why the run failed; a report of a class that the driver lacks must not hide that.
+            log.warning("a report in the journal %s cannot be read in the driver: %s: %s", path, type(error).__name__, error)
         at += length
     return messages

@@ -143,11 +143,12 @@ def read_history(storage: StorageContext, noted: dict[str, Any] | None = None) -
         except ValueError:
             continue
     positions = {report.get(CHECKPOINT_DIR_NAME): position for position, report in enumerate(reports)}
+    rounds = {report.get("training_iteration"): position for position, report in enumerate(reports) if not report.get(CHECKPOINT_DIR_NAME)}
     for entry in (noted or {}).get("checkpoints", ()):
         if (metrics := entry.get("metrics")) is None or (name := entry.get("name")) is None:
             continue
-        if name in positions:
-            reports[positions[name]] = metrics        # may have what a validation has added
+        if (position := positions.get(name, rounds.get(metrics.get("training_iteration")))) is not None:
+            reports[position] = metrics        # may have what a validation has added, or a checkpoint that came after the report
         else:
             reports.append(metrics)
     return reports

@@ -98,6 +98,8 @@ class Run:
         self.warned: set[int] = set()              # ranks that are not waited for
         self.reporters: set[int] = set()           # ranks that have reported, and so will again
         self.contributors: tuple[int, set[int]] = (0, set())       # size of the group, and the ranks that brought the last checkpoint
+        self.group_size = 0
+        self.unforwarded: Checkpoint | None = None # one that came after its report, for `on_report`
         self.stopped = False
         self.said_that_names_are_shared = False
         self.first_index = 0
@@ -122,7 +124,8 @@ class Run:
         self.storage = storage
         self.checkpoints = KeptCheckpoints(self.run_config.checkpoint_config or CheckpointConfig(), storage, noted=not self.in_trial)
         if self.in_trial:
-            self.first_index = self.checkpoints.made = next_number(storage.checkpoints())
+            # Those that lie elsewhere only the trial knows.
+            self.first_index = self.checkpoints.made = max(next_number(storage.checkpoints()), storage.current_checkpoint_index)
         else:
             self.storage.create()
             self.lock = lock_run(storage)
@@ -185,21 +188,32 @@ class Run:
                             raise WorkerGroupError(failure.text(self.storage.trial_fs_path, failed), failure.errors) from failure.cause
                         self._again(failure.first_line(), failed, self.failure_config.max_failures)
                     except StartFailed as failure:
-                        starts_failed += 1
-                        limit = self.failure_config.controller_failure_limit
-                        if self._gives_up(starts_failed, limit if limit >= 0 else self.failure_config.max_failures):
+                        if (limit := self.failure_config.controller_failure_limit) >= 0:
+                            starts_failed += 1
+                            count = starts_failed
+                        else:
+                            failed += 1
+                            limit, count = self.failure_config.max_failures, failed
+                        if self._gives_up(count, limit):
                             raise ControllerError(failure) from failure.__cause__
-                        self._again(str(failure), starts_failed, limit if limit >= 0 else self.failure_config.max_failures)
+                        self._again(str(failure), count, limit)
                 self._finish_validations()
             finally:
                 if journals is not None:
                     shutil.rmtree(journals, ignore_errors=True)
-                self.storage.discard(keep=self.checkpoints.names())
+                self._discard()
         filesystem = None if self.storage.files.local else self.storage.storage_filesystem
         result = Result(self.history[-1] if self.history else {}, self.checkpoints.newest, None, self.storage.trial_fs_path,
                         frame(self.history), list(self.checkpoints.kept), filesystem, value)
         result._config = self.train_loop_config
         return result
+
+    def _discard(self) -> None:
+        """Removes what came to nothing.  That it stays there takes room, but is no reason to fail, let alone to hide why the run did."""
+        try:
+            self.storage.discard(keep=self.checkpoints.names())
+        except Exception as error:       # fsspec lets errors of the service's own kind through
+            log.warning("what is left of checkpoints that are not whole could not be removed from %s: %s", self.storage.trial_fs_path, error)
 
     def _gives_up(self, failed: int, limit: int) -> bool:
         return bool(self.failure_config._fails_fast) or 0 <= limit < failed
@@ -224,7 +238,7 @@ class Run:
             try:
                 self.checkpoints.save()
                 self.mirror.close()
-            except OSError as error:
+            except Exception as error:
                 if status == FINISHED:
                     raise TrainingFailedError(f"Training came to its end, but not all results could be stored: {error}") from error
                 log.warning("not all results could be stored: %s", error)
@@ -236,7 +250,10 @@ class Run:
         self.checkpoints.status = RUNNING
         if self.backend_config.preload and not self.run_config.worker_runtime_env:
             call("modules.preload", {"modules": list(self.backend_config.preload)})
-        group = WorkerGroup(self.scaling_config, self.run_config.worker_runtime_env, self.placement)
+        try:
+            group = WorkerGroup(self.scaling_config, self.run_config.worker_runtime_env, self.placement)
+        except RayError as error:
+            raise StartFailed(f"Not all of the {self.scaling_config.min_workers} workers could be started: {str(error).rstrip('.')}.") from error
         try:
             first, files = self._start(group, backend, journals)
             loop = raygo.put(self.train_loop)
@@ -260,6 +277,7 @@ class Run:
         first = self.first_index + len(self.history)
         if self.storage.files.local:
             self.storage.discard()
+        self.group_size = len(group)
         files = [os.path.join(journals or "", f"{first}-{uuid.uuid4().hex[:8]}-{rank}") for rank in range(len(group))]
         try:
             places = group.places(self.scaling_config.as_placement_group_factory(), self.metadata)
@@ -271,7 +289,7 @@ class Run:
             backend.on_start(group, self.backend_config)
             backend.on_training_start(group, self.backend_config)
         except RayError as error:
-            raise StartFailed(f"The {len(group)} workers could not be made a group: {error}") from error
+            raise StartFailed(f"The {len(group)} workers could not be made a group: {str(error).rstrip('.')}.") from error
         return first, files
 
     def _deal_out_datasets(self, group: WorkerGroup, places: list[Place]) -> None:
@@ -299,7 +317,8 @@ class Run:
                 self.validations.start(self.reported[-1], how)
         self.callbacks.reported(said, metrics, checkpoint)
         if self.on_report is not None:
-            self.on_report(metrics, checkpoint)
+            late, self.unforwarded = self.unforwarded, None
+            self.on_report(metrics, checkpoint or late)
         if self.callbacks.should_stop(metrics):
             self.stopped = True
 
@@ -325,12 +344,12 @@ class Run:
     def _store(self, index: int, said: dict[int, Report], brought: dict[int, Brought]) -> Checkpoint | None:
         uploaded = {rank: each.files for rank, each in brought.items() if each.files is not None}
         if uploaded:
-            given = next((r.name for r in said.values() if r.name), None)
+            given = next((each.name for each in brought.values() if each.name), None)
             if any(each.failed for each in brought.values()):
                 self.storage.discard(index, given)      # not whole
                 return None
             name = given or (self.checkpoints.next_name() if self.storage.files.local else checkpoint_name(index))
-            return self.storage.commit(index, name, self._all_files(name, uploaded))
+            return self.storage.commit(index, name, self._all_files(name, uploaded), more=len(said) < self.group_size)
         in_place = [each.in_place for _, each in sorted(brought.items()) if each.in_place is not None]
         return in_place[0] if in_place else None
 
@@ -346,14 +365,28 @@ class Run:
                           "one that arrived stays. Give each rank's files names of their own, or have one rank report the checkpoint.", stacklevel=6)
         return sorted(owners)
 
-    def late(self, index: int) -> None:
-        """A rank brought files for a report that was taken without it: they join the checkpoint, if that is still there."""
-        position = index - self.first_index if index - self.first_index < len(self.history) else -1
-        name = self.history[position].get(CHECKPOINT_DIR_NAME)
-        if name and name in self.checkpoints.names():       # on an object store it is hidden while the files arrive
+    def late(self, brought: Brought) -> None:
+        """A rank brought a checkpoint for a report that was taken without it.
+
+        Its files join the report's checkpoint, if that is still there.  Where the report has none, it is this one, unless there is a newer one.
+        """
+        if not self.history:
+            return
+        index = brought.index
+        position = index - self.first_index
+        metrics = self.history[position if position < len(self.history) else -1]
+        name = metrics.get(CHECKPOINT_DIR_NAME)
+        if name and name in self.checkpoints.names() and brought.files is not None:
             self.storage.commit(index, name)
-        else:
-            self.storage.discard(index)
+        elif name or brought.failed or any(later.get(CHECKPOINT_DIR_NAME) for later in self.history[position:]):
+            if brought.files is not None:
+                self.storage.discard(index, brought.name, self.checkpoints.names())
+        elif (checkpoint := self._store(index, {}, {0: brought})) is not None:
+            metrics[CHECKPOINT_DIR_NAME] = checkpoint.path.rpartition("/")[2]
+            self.checkpoints.amended.add(checkpoint.path)
+            self.reported.append(ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus.COMMITTED))
+            self.checkpoints.add(checkpoint, metrics)
+            self.unforwarded = checkpoint
 
     def validated(self, ref: Any) -> None:
         """A validation has ended."""

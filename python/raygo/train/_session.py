@@ -20,7 +20,7 @@ from raygo import _step_profile
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._messages import Ask, Brought, Mailbox, Place, Report
 from raygo.train._reported import CheckpointConsistencyMode, ReportedCheckpoint
-from raygo.train._storage import StorageContext
+from raygo.train._storage import StorageContext, checkpoint_name
 from raygo.train.error import PreemptionInfo, SessionMisuseError
 
 __all__ = ["CheckpointUploadMode", "Place", "Report", "Session", "get_checkpoint", "get_dataset_shard", "report"]
@@ -86,13 +86,13 @@ class Session:
         self._settle(_UPLOADS_AT_ONCE - 1 if mode is CheckpointUploadMode.ASYNC else None)
         index = self.reports
         now = time.perf_counter()
-        self.mailbox.put(Report(index, metrics, checkpoint is not None, name, validation, (now - self._reported, *_step_profile.current.take())))
+        self.mailbox.put(Report(index, metrics, checkpoint is not None, validation, (now - self._reported, *_step_profile.current.take())))
         self.reports += 1        # not before: for a number that nobody has said, the driver would wait
         self._reported = now
         if checkpoint is None:
             return
         if mode is CheckpointUploadMode.NO_UPLOAD:
-            self.mailbox.put(Brought(index, in_place=checkpoint))
+            self.mailbox.put(Brought(index, in_place=checkpoint, name=name))
         elif mode is CheckpointUploadMode.ASYNC:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="raygo-upload")
@@ -102,13 +102,10 @@ class Session:
 
     def _bring(self, index: int, checkpoint: Checkpoint, name: str | None, delete: bool,
                upload: Callable[[Checkpoint, str], Checkpoint] | None) -> None:
-        brought = Brought(index, failed=True)        # the driver must not wait for what failed
+        brought = Brought(index, failed=True, name=name)        # the driver must not wait for what failed
         try:
             if upload is not None:
-                stored = upload(checkpoint, name or f"checkpoint_{index:06d}")
-                if not isinstance(stored, Checkpoint):
-                    raise TypeError(f"checkpoint_upload_fn gave a {type(stored).__name__}: it must give the Checkpoint that it stored")
-                brought.in_place = stored
+                brought.in_place = stored_by(upload, checkpoint, name or checkpoint_name(index))
             else:
                 with checkpoint.as_directory() as folder:
                     brought.files = self.storage.stage(folder, index, self.place.world_rank, name=name, move=delete and checkpoint._files.local)
@@ -163,6 +160,14 @@ class Session:
         with self._answered:
             self._answers[number] = value
             self._answered.notify_all()
+
+
+def stored_by(upload: Callable[[Checkpoint, str], Checkpoint], checkpoint: Checkpoint, name: str) -> Checkpoint:
+    """What a ``checkpoint_upload_fn`` has made of a checkpoint."""
+    stored = upload(checkpoint, name)
+    if not isinstance(stored, Checkpoint):
+        raise TypeError(f"checkpoint_upload_fn gave a {type(stored).__name__}: it must give the Checkpoint that it stored")
+    return stored
 
 
 current: Session | None = None

@@ -10,9 +10,10 @@
 
 A checkpoint appears whole or not at all.  On a disk, ranks copy their files to ``.incoming/<report>/<rank>/``, and whoever commits moves
 them into one folder, that of the lowest rank, whose files stay where ranks have some of one name, and renames that.  Object stores cannot
-rename, so there ranks write to ``checkpoint_*`` itself after leaving a mark ``.uploading/<checkpoint>/<rank>.json``, and to commit is to
-take the marks away: a folder with a mark is no checkpoint.  Deleting goes the same way backwards.  The mark lists the files that have
-arrived, with digests, so that an upload that is begun again sends only the rest.
+rename, so there ranks write to ``checkpoint_*`` itself after leaving a mark ``.uploading/<checkpoint>/<report>-<rank>.json``, and to commit
+is to take the marks away: a folder with a mark is no checkpoint.  Deleting goes the same way backwards.  The mark lists the files that have
+arrived, with digests, so that an upload that is begun again sends only the rest.  Where ranks may still bring files of a report to a
+checkpoint that is whole without them, to commit is to add a mark ``<report>-whole``, beside which theirs mean nothing.
 """
 from __future__ import annotations
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 _INCOMING = ".incoming"
 _UPLOADING = ".uploading"
 _TRASH = ".deleting"
+_WHOLE = "whole"
+_DELETING = "deleting.json"
 # A mark is written again after a file as large as this, so that little is sent twice.
 _NOTE_FROM = 16 << 20
 # Object stores retry single requests themselves; this is for what that does not mend.
@@ -152,13 +155,13 @@ class StorageContext:
             self.files.make_folder(self.trial_fs_path)
             os.makedirs(self.trial_driver_staging_path, exist_ok=True)
 
-    def persist_current_checkpoint(self, checkpoint: Checkpoint) -> Checkpoint:
-        """For a trial that is one process: stores a checkpoint under the next name; the stored one."""
+    def persist_current_checkpoint(self, checkpoint: Checkpoint, name: str | None = None) -> Checkpoint:
+        """For a trial that is one process: stores a checkpoint under a name, by default the next; the stored one."""
         index = self.current_checkpoint_index
         with checkpoint.as_directory() as folder:
-            files = self.stage(folder, index, 0)
+            files = self.stage(folder, index, 0, name=name)
         self.current_checkpoint_index = index + 1
-        return self.commit(index, checkpoint_name(index), files)
+        return self.commit(index, name or checkpoint_name(index), files)
 
     # A rank's side.
 
@@ -179,7 +182,7 @@ class StorageContext:
             The files of `source` are not needed any more.
         """
         if not self.files.local:
-            return self._upload(source, name or checkpoint_name(report), rank)
+            return self._upload(source, name or checkpoint_name(report), report, rank)
         target = self._incoming(report, rank)
         if move and _same_disk(source, os.path.dirname(os.path.dirname(target)), self.files):
             names = local_files(source)
@@ -189,8 +192,8 @@ class StorageContext:
         self.files.delete(target)        # of a process that was killed while it copied: its files are not of this checkpoint
         return list(self.files.upload(source, target))
 
-    def _upload(self, source: str, name: str, rank: int) -> list[str]:
-        mark = join(self._mark(name), f"{rank}.json")
+    def _upload(self, source: str, name: str, report: int, rank: int) -> list[str]:
+        mark = join(self._mark(name), f"{report}-{rank}.json")
         have: dict[str, tuple[int, str]] = {}
         if self.files.is_file(mark):
             have = {file: (size, seen) for file, (size, seen) in json.loads(self.files.read(mark)).items()}
@@ -221,7 +224,7 @@ class StorageContext:
 
     # The side of whoever sees that a report is complete.
 
-    def commit(self, report: int, name: str, files: list[str] | None = None) -> Checkpoint:
+    def commit(self, report: int, name: str, files: list[str] | None = None, more: bool = False) -> Checkpoint:
         """Makes what ranks brought for a report the checkpoint `name`, in the place of an older one of that name.
 
         Parameters
@@ -229,6 +232,8 @@ class StorageContext:
         files : list of str, optional
             What the ranks brought in all; on an object store anything else is left from an upload that was given up, and goes.  None: these
             are late files, which join those that are there.
+        more : bool
+            Late files may come.
         """
         path = self.build_checkpoint_path_from_name(name)
         if self.files.local:
@@ -237,7 +242,14 @@ class StorageContext:
             if files is not None:
                 for stray in set(self.files.files(path)) - set(files):
                     self.files.delete(join(path, stray))
-            self.files.delete(self._mark(name))
+            if files is not None and not more:
+                self.files.delete(self._mark(name))
+                return self.checkpoint(name)
+            whole = f"{report}-{_WHOLE}"
+            self.files.write(join(self._mark(name), whole), b"")
+            for mark in self.files.files(self._mark(name)):
+                if mark != whole:
+                    self.files.delete(join(self._mark(name), mark))
         return self.checkpoint(name)
 
     def _merge(self, incoming: str, final: str, joins: bool) -> None:
@@ -292,7 +304,7 @@ class StorageContext:
             if (trash := self._put_aside(name)) is not None:
                 self.files.delete(trash)
             return
-        self.files.write(join(self._mark(name), "deleting.json"), b"{}")
+        self.files.write(join(self._mark(name), _DELETING), b"{}")
         self.files.delete(path)
         self.files.delete(self._mark(name))
 
@@ -315,12 +327,24 @@ class StorageContext:
         return join(self.trial_fs_path, _UPLOADING, name)
 
     def _unfinished(self) -> set[str]:
-        return set() if self.files.local else set(self.files.folders(join(self.trial_fs_path, _UPLOADING)))
+        if self.files.local:
+            return set()
+        marks: dict[str, list[str]] = {}
+        for path in self.files.files(join(self.trial_fs_path, _UPLOADING)):
+            name, _, mark = path.rpartition("/")
+            marks.setdefault(name, []).append(mark)
+        return {name for name, each in marks.items() if not _are_of_late_files(each)}
 
     def __repr__(self) -> str:
         return (f"StorageContext(storage_filesystem={self.files.name!r}, storage_fs_path={self.storage_fs_path!r}, "
                 f"experiment_dir_name={self.experiment_dir_name!r}, trial_dir_name={self.trial_dir_name!r}, "
                 f"current_checkpoint_index={self.current_checkpoint_index})")
+
+
+def _are_of_late_files(marks: list[str]) -> bool:
+    """Whether a checkpoint with these marks is whole: not where it is being deleted, or a later report writes to it again."""
+    whole = [int(mark.partition("-")[0]) for mark in marks if mark.endswith(_WHOLE)]
+    return bool(whole) and _DELETING not in marks and all(int(mark.partition("-")[0]) <= max(whole) for mark in marks)
 
 
 def checkpoint_name(index: int) -> str:

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from raygo.train import _session
+from raygo.train._callbacks import UserCallback
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._settings import PlacementGroupFactory, RunConfig, ScalingConfig
 
@@ -29,6 +31,28 @@ def merged(trainer: BaseTrainer, config: dict[str, Any]) -> BaseTrainer:
     return type(trainer)(**arguments)
 
 
+def say_what_does_not_count(trainable: Any) -> None:
+    """Warns of what a trainer's own RunConfig has, where the search has one too."""
+    own = getattr(trainable, "run_config", None)
+    if not isinstance(own, RunConfig):
+        return
+    usual = RunConfig(callbacks=[callback for callback in own.callbacks or [] if isinstance(callback, UserCallback)] or None)
+    lost = [field.name for field in dataclasses.fields(own)
+            if field.name != "worker_runtime_env" and not _same(getattr(own, field.name), getattr(usual, field.name))]
+    if lost:
+        warnings.warn(f"{getattr(trainable, '__name__', type(trainable).__name__)} has a RunConfig, and so has the search, whose counts: "
+                      f"{', '.join(lost)} of the trainer's does nothing. Give it to the search.", stacklevel=5)
+
+
+def tune_callbacks(given: list[Any] | None) -> list[Any]:
+    """Those of a search: hooks into a training run are called in its trials."""
+    return [callback for callback in given or [] if not isinstance(callback, UserCallback)]
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or bool(one == other)
+
+
 def resources(trainer: BaseTrainer, config: dict[str, Any]) -> PlacementGroupFactory:
     """What a trial needs: an empty bundle for its own process, and one for each worker."""
     scaling = merged(trainer, config).scaling_config
@@ -45,6 +69,7 @@ def as_trainable(trainer: BaseTrainer) -> Any:
     train_in_trial.__name__ = train_in_trial.__qualname__ = type(trainer).__name__
     train_in_trial._trial_resources = lambda config: resources(trainer, config)        # type: ignore[attr-defined]
     train_in_trial._trainer = trainer                                                   # type: ignore[attr-defined]
+    train_in_trial.run_config = trainer.run_config                                      # type: ignore[attr-defined]
     return train_in_trial
 
 
@@ -61,8 +86,9 @@ def run_in_trial(trainer: Any) -> None:
         # The first bundle is the trial's own unless it was empty.
         own = 0 if group.bundle_count == trainer.scaling_config.max_workers else 1
         placement = (group, list(range(own, group.bundle_count)))
-    # The trial's name and folders are the session's; of the run's settings only what concerns workers and checkpoints is left.
-    trainer.run_config = dataclasses.replace(trainer.run_config or RunConfig(), callbacks=None, stop=None, verbose=0,
+    # Name, folders, limits and loggers are the trial's; of the run's settings only what concerns workers and the user's own hooks is left.
+    hooks = [callback for callback in trainer.run_config.callbacks or [] if isinstance(callback, UserCallback)]
+    trainer.run_config = dataclasses.replace(trainer.run_config, callbacks=hooks, stop=None, verbose=0,
                                              failure_config=None, checkpoint_config=None)
 
     def forward(metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:

@@ -64,6 +64,9 @@ def run(run_or_experiment: Any, *, name: str | None = None, metric: str | None =
     if isinstance(run_or_experiment, Experiment):
         experiment = run_or_experiment
     else:
+        from raygo.train._trial import say_what_does_not_count
+
+        say_what_does_not_count(run_or_experiment)
         experiment = Experiment(name, run_or_experiment, stop=stop, time_budget_s=time_budget_s, config=config, resources_per_trial=resources_per_trial,
                                 num_samples=num_samples, storage_path=storage_path if storage_path is not None else local_dir,
                                 storage_filesystem=storage_filesystem, checkpoint_config=checkpoint_config or CheckpointConfig(),

@@ -70,12 +70,15 @@ class Tuner:
         return self._grid
 
     def _run(self) -> Any:
+        from raygo.train._trial import say_what_does_not_count, tune_callbacks
         from raygo.tune.execution.controller import Options
         from raygo.tune.execution.search import run_search
         from raygo.tune.experiment.experiment import Experiment
         from raygo.tune.progress_reporter import reporter_for
 
         tune, run = self._tune_config, self._run_config
+        if self._resume is None and run is not getattr(self._trainable, "run_config", None):
+            say_what_does_not_count(self._trainable)
         failures = run.failure_config
         stop = _given(run.stop)
         fail_fast = _given(getattr(failures, "fail_fast", None)) or False
@@ -87,7 +90,7 @@ class Tuner:
         settings = {"trainable_name": experiment.run_identifier, "param_space": self._param_space, "tune_config": tune, "run_config": run}
         reporter = reporter_for(_given(run.verbose), _given(run.progress_reporter), tune.metric, tune.mode)
         return run_search(experiment, metric=tune.metric, mode=tune.mode, search_alg=tune.search_alg, scheduler=tune.scheduler,
-                          max_concurrent=tune.max_concurrent_trials, options=Options(fail_fast, tune.reuse_actors, list(run.callbacks or [])),
+                          max_concurrent=tune.max_concurrent_trials, options=Options(fail_fast, tune.reuse_actors, tune_callbacks(run.callbacks)),
                           settings=settings, resume=self._resume, reporter=reporter)
 
     def get_results(self) -> ResultGrid:

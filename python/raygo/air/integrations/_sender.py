@@ -12,6 +12,7 @@ log = logging.getLogger("raygo.tune")
 
 # Calls that may wait for the service; what is reported beyond that is dropped, and said so.
 _WAITING = 10_000
+_SAY_AFTER_S = 10.0
 
 
 class Sender:
@@ -47,6 +48,9 @@ class Sender:
         end = time.monotonic() + patience
         try:
             self._calls.put(None, timeout=patience)
+            self._thread.join(min(_SAY_AFTER_S, patience))
+            if self._thread.is_alive() and patience > _SAY_AFTER_S:
+                log.warning("waiting for %s to take what was reported, for %g s at most", self._service, patience)
             self._thread.join(max(0.0, end - time.monotonic()))
         except queue.Full:
             pass

@@ -35,8 +35,11 @@ WANDB_SETUP_API_KEY_HOOK = "WANDB_SETUP_API_KEY_HOOK"
 WANDB_POPULATE_RUN_LOCATION_HOOK = "WANDB_POPULATE_RUN_LOCATION_HOOK"
 WANDB_PROCESS_RUN_INFO_HOOK = "WANDB_PROCESS_RUN_INFO_HOOK"
 
-# Reports that may be on their way to a run before the next one waits.
+# Reports that may be on their way to a run; further ones are dropped, and said so.
 _ON_THE_WAY = 1000
+# How long a checkpoint waits to become an artifact, as it may be deleted afterwards.
+_SAVE_S = 60.0
+_SAY_AFTER_S = 10.0
 
 
 def _wandb() -> ModuleType:
@@ -149,9 +152,10 @@ class WandbLoggerCallback(LoggerCallback):
         self.image_kwargs = image_kwargs or {}
         self.kwargs = kwargs
         self._runs: dict[str, Any] = {}
-        self._on_the_way: deque[Any] = deque()
+        self._on_the_way: dict[str, deque[Any]] = {}      # by trial, so that a run that hangs takes no room of others
+        self._deaf: set[str] = set()       # trials whose runs took too long for a checkpoint
         self._finishing: list[Any] = []
-        self._said = False
+        self._said = self._dropped = False
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Before the first trial: finds the key, project and group."""
@@ -189,23 +193,33 @@ class WandbLoggerCallback(LoggerCallback):
             if key in self._NO_METRICS or key in self.excludes or top in self.excludes:
                 continue
             (config if top in self.AUTO_CONFIG_KEYS else metrics)[key] = _value(value)
-        self._call(self._runs[trial.trial_id].log, metrics, config)
+        self._log(trial, metrics, config)
 
     def log_trial_save(self, trial: Trial) -> None:
         """A checkpoint."""
         if self.upload_checkpoints and trial.checkpoint is not None and trial.trial_id in self._runs:
+            if trial.trial_id in self._deaf:
+                return
             with trial.checkpoint.as_directory() as folder:
-                raygo.get(self._runs[trial.trial_id].save.remote(os.path.abspath(folder), f"checkpoint_{trial.trial_id}"))
+                saved = self._runs[trial.trial_id].save.remote(os.path.abspath(folder), f"checkpoint_{trial.trial_id}")
+                ready, _ = raygo.wait([saved], timeout=_SAVE_S)
+            if ready:
+                self._see(saved)
+            else:
+                self._deaf.add(trial.trial_id)
+                log.warning("the run of %s at Weights & Biases has not taken a checkpoint within %g s; its further checkpoints are not uploaded",
+                            trial, _SAVE_S)
 
-    def _call(self, method: Any, *args: Any) -> None:
-        self._on_the_way.append(method.remote(*args))
-        full = len(self._on_the_way) > _ON_THE_WAY
-        ready, _ = raygo.wait([self._on_the_way[0]], timeout=None if full else 0)
-        while ready:
-            self._see(self._on_the_way.popleft())
-            ready = []
-            if self._on_the_way:
-                ready, _ = raygo.wait([self._on_the_way[0]], timeout=0)
+    def _log(self, trial: Trial, metrics: dict[str, Any], config: dict[str, Any]) -> None:
+        sent = self._on_the_way.setdefault(trial.trial_id, deque())
+        while sent and raygo.wait([sent[0]], timeout=0)[0]:
+            self._see(sent.popleft())
+        if len(sent) < _ON_THE_WAY:
+            sent.append(self._runs[trial.trial_id].log.remote(metrics, config))
+        elif not self._dropped:
+            self._dropped = True
+            log.warning("the run of %s at Weights & Biases is too slow: %d reports wait for it, and further ones are dropped until there is room",
+                        trial, _ON_THE_WAY)
 
     def _see(self, ref: Any) -> None:
         try:
@@ -228,8 +242,10 @@ class WandbLoggerCallback(LoggerCallback):
         self._runs = {}
         finishing, self._finishing = self._finishing, []
         refs = [ref for _, ref in finishing]
-        ready, late = raygo.wait(refs, num_returns=len(refs), timeout=self.upload_timeout) if refs else ([], [])
-        for ref in [*self._on_the_way, *ready]:
+        ready, late = self._finished(refs) if refs else ([], [])
+        rest = [ref for sent in self._on_the_way.values() for ref in sent]
+        # Of a run that has not finished, what it has not logged it will not log.
+        for ref in [*(raygo.wait(rest, num_returns=len(rest), timeout=0)[0] if rest else []), *ready]:
             self._see(ref)
         self._on_the_way.clear()
         if late:
@@ -237,8 +253,16 @@ class WandbLoggerCallback(LoggerCallback):
         for run, _ in finishing:
             raygo.kill(run)
 
+    def _finished(self, refs: list[Any]) -> tuple[list[Any], list[Any]]:
+        ready, late = raygo.wait(refs, num_returns=len(refs), timeout=min(_SAY_AFTER_S, self.upload_timeout))
+        if late and self.upload_timeout > _SAY_AFTER_S:
+            log.warning("waiting for %d runs of Weights & Biases to finish, for %g s at most (WandbLoggerCallback(upload_timeout=...))",
+                        len(late), self.upload_timeout)
+            ready, late = raygo.wait(refs, num_returns=len(refs), timeout=self.upload_timeout - _SAY_AFTER_S)
+        return ready, late
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_runs": {}, "_on_the_way": deque(), "_finishing": []}
+        return {**self.__dict__, "_runs": {}, "_on_the_way": {}, "_finishing": []}
 
 
 def _value(value: Any) -> Any:

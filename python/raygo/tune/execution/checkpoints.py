@@ -25,13 +25,14 @@ class Keeper:
     def __init__(self, storage: ExperimentStorage) -> None:
         self._storage = storage
         self._read: dict[str, int] = {}           # path -> how many trials are starting from it
-        self._doomed: dict[str, tuple[str, str]] = {}
+        self._doomed: dict[str, tuple[str, Any]] = {}
 
-    def add(self, trial: Trial, name: str, metrics: dict[str, Any]) -> Any:
-        """A trial has a new checkpoint."""
-        checkpoint = self._storage.checkpoint(str(trial.relative_logdir), name)
-        # A trainer's loop may use one name again and again; there is one checkpoint of it.
-        trial.checkpoints = [pair for pair in trial.checkpoints if pair[0] != checkpoint]
+    def add(self, trial: Trial, name: str, metrics: dict[str, Any], elsewhere: Any = None) -> Any:
+        """A trial has a new checkpoint, in its folder or elsewhere."""
+        checkpoint = elsewhere or self._storage.checkpoint(str(trial.relative_logdir), name)
+        if _number(name) < trial.checkpoints_made:
+            # A trainer's loop may use one name again and again; there is one checkpoint of it.
+            trial.checkpoints = [pair for pair in trial.checkpoints if pair[0] != checkpoint]
         trial.checkpoints.append((checkpoint, metrics))
         trial.checkpoints_made = max(trial.checkpoints_made, _number(name) + 1)
         config = trial.checkpoint_config
@@ -42,11 +43,17 @@ class Keeper:
         return checkpoint
 
     def _remove(self, trial: Trial, checkpoint: Any) -> None:
-        place = (str(trial.relative_logdir), name_of(checkpoint))
         if self._read.get(checkpoint.path):
-            self._doomed[checkpoint.path] = place
+            self._doomed[checkpoint.path] = (str(trial.relative_logdir), checkpoint)
         else:
-            self._storage.delete_checkpoint(*place)
+            self._delete(str(trial.relative_logdir), checkpoint)
+
+    def _delete(self, folder: str, checkpoint: Any) -> None:
+        name = name_of(checkpoint)
+        if checkpoint == self._storage.checkpoint(folder, name):
+            self._storage.delete_checkpoint(folder, name)
+        else:
+            checkpoint._files.delete(checkpoint.path)
 
     def reading(self, checkpoint: Any) -> None:
         """A trial is about to start from it."""
@@ -58,7 +65,7 @@ class Keeper:
         if left > 0:
             self._read[checkpoint.path] = left
         elif (place := self._doomed.pop(checkpoint.path, None)) is not None:
-            self._storage.delete_checkpoint(*place)
+            self._delete(*place)
 
 
 def _number(name: str) -> int:

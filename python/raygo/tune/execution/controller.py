@@ -22,6 +22,7 @@ from raygo.tune.error import TuneError
 from raygo.tune.execution.actor import TrialSetup
 from raygo.tune.execution.checkpoints import Keeper
 from raygo.tune.execution.processes import Process, Processes
+from raygo.tune.execution.session import CHECKPOINT_ELSEWHERE
 from raygo.tune.execution.state import ExperimentState
 from raygo.tune.experiment.trial import Trial
 from raygo.tune.result import AUTO_RESULT_KEYS, CHECKPOINT_DIR_NAME, DEFAULT_METRIC, DONE, RESULT_DUPLICATE
@@ -365,7 +366,8 @@ class TuneController:
         result["config"] = trial.config
         ended = bool(result.get(DONE))
         name = result.get(CHECKPOINT_DIR_NAME)
-        checkpoint = self._keeper.add(trial, name, result) if name else None
+        elsewhere = result.pop(CHECKPOINT_ELSEWHERE, None)
+        checkpoint = self._keeper.add(trial, name, result, elsewhere) if name else None
         trial.update_last_result(result)
         self._state.changed(trial, result)
         if checkpoint is not None:

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from raygo.train import Checkpoint
     from raygo.train._storage import StorageContext
 
-__all__ = ["TrialSession", "TrialStop", "persist"]
+__all__ = ["CHECKPOINT_ELSEWHERE", "TrialSession", "TrialStop", "persist"]
+
+# In a trial's report on its way to the driver: a checkpoint that is not in the trial's folder.
+CHECKPOINT_ELSEWHERE = "_checkpoint_elsewhere"
 
 
 class TrialStop(BaseException):
@@ -42,21 +45,32 @@ class TrialSession:
 
     def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None, checkpoint_name: str | None = None,
                mode: CheckpointUploadMode = CheckpointUploadMode.SYNC, delete: bool = False, upload: Any = None, validation: Any = False) -> None:
-        name = None
         if self._stopped:
             raise TrialStop
+        said = dict(metrics)
+        name = None
         if checkpoint is not None:
-            if mode is CheckpointUploadMode.NO_UPLOAD:       # a trainer's workers have put it into the trial's folder
-                self.checkpoint = checkpoint
-            else:
-                self.checkpoint = persist(self.storage, checkpoint)
-            if delete:
+            self.checkpoint = self._store(checkpoint, checkpoint_name, mode, upload)
+            if delete and checkpoint._files.local and self.checkpoint != checkpoint:
                 shutil.rmtree(checkpoint.path, ignore_errors=True)
-            name = self.checkpoint.path.rsplit("/", 1)[-1]
-        self.reports.put((dict(metrics), name))
+            name = self.checkpoint.path.rstrip("/").rpartition("/")[2]
+            if self.checkpoint != self.storage.checkpoint(name):
+                said[CHECKPOINT_ELSEWHERE] = self.checkpoint
+        self.reports.put((said, name))
         self._go_on.acquire()
         if self._stopped:
             raise TrialStop
+
+    def _store(self, checkpoint: Checkpoint, name: str | None, mode: CheckpointUploadMode, upload: Any) -> Checkpoint:
+        if mode is CheckpointUploadMode.NO_UPLOAD:       # a trainer's workers have put it into the trial's folder, or it stays where it is
+            return checkpoint
+        if upload is None:
+            return persist(self.storage, checkpoint, name)
+        from raygo.train._session import stored_by
+
+        stored = stored_by(upload, checkpoint, name or self.storage.checkpoint_dir_name)
+        self.storage.current_checkpoint_index += 1
+        return stored
 
     def go_on(self) -> None:
         """The driver has taken the last report in."""
@@ -68,8 +82,8 @@ class TrialSession:
         self._go_on.release()
 
 
-def persist(storage: StorageContext, checkpoint: Checkpoint) -> Checkpoint:
-    """Store a checkpoint under the next name."""
-    if storage.is_checkpoint(storage.checkpoint_dir_name):       # of a driver that died before it knew of it
+def persist(storage: StorageContext, checkpoint: Checkpoint, name: str | None = None) -> Checkpoint:
+    """Store a checkpoint under a name, by default the next."""
+    if name is None and storage.is_checkpoint(storage.checkpoint_dir_name):       # of a driver that died before it knew of it
         storage.delete_checkpoint(storage.checkpoint_dir_name)
-    return storage.persist_current_checkpoint(checkpoint)
+    return storage.persist_current_checkpoint(checkpoint, name)

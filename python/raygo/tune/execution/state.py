@@ -53,6 +53,7 @@ class ExperimentState:
         self._snapshot_size = 0
         self._began = time.time()
         self._configs: dict[str, int] = {}       # id of the config that the log has
+        self._kept: dict[str, tuple[int, Any]] = {}      # of the kept checkpoints that the log has: how many, and the newest
 
     def begin(self) -> None:
         """The first snapshot; what earlier sessions wrote is then in it."""
@@ -81,13 +82,26 @@ class ExperimentState:
             record["result"] = {key: value for key, value in result.items() if key != "config"}
         elif trial.last_result.get("done"):
             record["done"] = True
-        record["kept"] = [name_of(checkpoint) for checkpoint, _ in trial.checkpoints]
+        self._note_kept(trial, record)
         record["made"] = trial.checkpoints_made
         if result is None and trial.checkpoints:
             record["newest"] = _without_config(trial.checkpoints[-1][1])
         if trial.is_finished():
             self._configs.pop(trial.trial_id, None)
+            self._kept.pop(trial.trial_id, None)
         self._append(record)
+
+    def _note_kept(self, trial: Trial, record: dict[str, Any]) -> None:
+        """All kept checkpoints, or one that came to them: a trial that keeps all it makes does not list them all with each report."""
+        count, newest = self._kept.get(trial.trial_id, (-1, None))
+        now = len(trial.checkpoints), trial.checkpoint
+        if count == now[0] and newest is now[1]:
+            return
+        if 0 < count == now[0] - 1 and trial.checkpoints[-2][0] is newest:
+            record["one_more"] = _reference(trial, now[1])
+        else:
+            record["kept"] = [_reference(trial, checkpoint) for checkpoint, _ in trial.checkpoints]
+        self._kept[trial.trial_id] = now
 
     def _append(self, record: dict[str, Any]) -> None:
         data = _dumps(record)
@@ -100,7 +114,7 @@ class ExperimentState:
     def snapshot(self) -> None:
         """All trials, in one file."""
         states = [(_fields(trial), trial.config, trial.placement_group_factory, _without_config(trial.last_result), trial.metric_analysis,
-                   [(name_of(c), _without_config(m)) for c, m in trial.checkpoints]) for trial in self._trials]
+                   [(_reference(trial, c), _without_config(m)) for c, m in trial.checkpoints]) for trial in self._trials]
         shown = [{"trial_id": t.trial_id, "trial": str(t), "status": t.status, "folder": t.relative_logdir, "failures": t.num_failures} for t in self._trials]
         body = {"session": self.session, "started": self._began, "saved": time.time(), "log": self._log_name, "log_offset": self._logged,
                 "trials": shown, "pickled": base64.b85encode(zlib.compress(_dumps(states), 1)).decode()}
@@ -145,7 +159,7 @@ def load_trials(folder: str, storage: Any, settings: dict[str, Any]) -> list[Tri
         trial = _trial(fields, config, resources, storage, settings)
         trial.last_result = {**last_result, "config": config} if last_result else {}
         trial.metric_analysis = traces
-        trial.checkpoints = [(storage.checkpoint(trial.relative_logdir, name), {**metrics, "config": config}) for name, metrics in kept]
+        trial.checkpoints = [(_found(trial, storage, reference), {**metrics, "config": config}) for reference, metrics in kept]
         trials[trial.trial_id] = trial
     for record in _records(os.path.join(folder, body["log"]), body["log_offset"]):
         _apply(record, trials, storage, settings)
@@ -187,13 +201,16 @@ def _apply(record: dict[str, Any], trials: dict[str, Trial], storage: Any, setti
     elif record.get("done") and trial.last_result:
         trial.last_result["done"] = True
     trial.checkpoints_made = record["made"]
-    known = {name_of(c): (c, m) for c, m in trial.checkpoints}
-    trial.checkpoints = []
-    for name in record["kept"]:
-        if name not in known:
-            metrics = result if result is not None and result.get(CHECKPOINT_DIR_NAME) == name else record.get("newest") or {}
-            known[name] = (storage.checkpoint(trial.relative_logdir, name), {**metrics, "config": trial.config})
-        trial.checkpoints.append(known[name])
+    known: dict[Any, Any] = {}
+    if "kept" in record:
+        known = {c: (c, m) for c, m in trial.checkpoints}
+        trial.checkpoints = []
+    for reference in record["kept"] if "kept" in record else [record["one_more"]] if "one_more" in record else []:
+        checkpoint = _found(trial, storage, reference)
+        if result is not None and result.get(CHECKPOINT_DIR_NAME) == name_of(checkpoint):
+            trial.checkpoints.append((checkpoint, {**result, "config": trial.config}))
+        else:
+            trial.checkpoints.append(known.get(checkpoint) or (checkpoint, {**(record.get("newest") or {}), "config": trial.config}))
 
 
 def _trial(fields: dict[str, Any], config: dict[str, Any], resources: Any, storage: Any, settings: dict[str, Any]) -> Trial:
@@ -205,6 +222,16 @@ def _trial(fields: dict[str, Any], config: dict[str, Any], resources: Any, stora
 
 def _fields(trial: Trial) -> dict[str, Any]:
     return {key: getattr(trial, key) for key in _FIELDS}
+
+
+def _reference(trial: Trial, checkpoint: Any) -> Any:
+    """How a checkpoint is noted: by its name, so that the experiment's folder can be moved; itself, where it is not in the trial's folder."""
+    name = name_of(checkpoint)
+    return name if checkpoint == trial.storage.checkpoint(str(trial.relative_logdir), name) else checkpoint
+
+
+def _found(trial: Trial, storage: Any, reference: Any) -> Any:
+    return storage.checkpoint(trial.relative_logdir, reference) if isinstance(reference, str) else reference
 
 
 def name_of(checkpoint: Any) -> str:
