@@ -6,7 +6,7 @@ import io
 import os
 from typing import TYPE_CHECKING, Any
 
-from raygo.tune.logger.logger import LoggerCallback, flatten
+from raygo.tune.logger.logger import LoggerCallback, TrialFiles, flatten
 from raygo.tune.result import EXPR_PROGRESS_FILE
 
 if TYPE_CHECKING:
@@ -23,54 +23,52 @@ class CSVLoggerCallback(LoggerCallback):
     """
 
     def __init__(self) -> None:
-        self._columns: dict[str, list[str]] = {}
-        self._files: dict[str, Any] = {}
+        self._columns: dict[str, dict[str, None]] = {}
+        self._files = TrialFiles(EXPR_PROGRESS_FILE)
 
     def log_trial_start(self, trial: Trial) -> None:
-        self._close(trial)
-        path = os.path.join(trial.local_path, EXPR_PROGRESS_FILE)
+        path = self._files.path(trial)
         columns: list[str] = []
         if os.path.exists(path):         # a trial that was begun before
             with open(path, newline="") as file:
                 columns = next(csv.reader(file), [])
-        self._columns[trial.trial_id] = columns
-        self._files[trial.trial_id] = open(path, "ab", buffering=0)
+        self._files.open(trial)
+        self._columns[trial.trial_id] = dict.fromkeys(columns)
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        if trial.trial_id not in self._files:
+        if trial not in self._files:
             self.log_trial_start(trial)
         row = flatten({key: value for key, value in result.items() if key != "config"})
         columns = self._columns[trial.trial_id]
-        fresh = [key for key in row if key not in columns]
-        if fresh:
-            columns.extend(fresh)
-            self._widen(trial, columns)
-        self._files[trial.trial_id].write(_line([row.get(key, "") for key in columns]))
+        if row.keys() <= columns.keys():
+            self._files.write(trial, _lines([[row.get(key, "") for key in columns]]))
+            return
+        begun = bool(columns)
+        columns.update(dict.fromkeys(row))
+        if begun:
+            self._widen(trial, list(columns))
+        self._files.write(trial, _lines([*([] if begun else [list(columns)]), [row.get(key, "") for key in columns]]))
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
-        self._close(trial)
-
-    def _close(self, trial: Trial) -> None:
         self._columns.pop(trial.trial_id, None)
-        if (file := self._files.pop(trial.trial_id, None)) is not None:
-            file.close()
+        self._files.close(trial)
+
+    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
+        self._columns.clear()
+        self._files.close_all()
 
     def _widen(self, trial: Trial, columns: list[str]) -> None:
         """The same rows under a longer head."""
-        path = os.path.join(trial.local_path, EXPR_PROGRESS_FILE)
+        path = self._files.path(trial)
         with open(path, newline="") as old:
             rows = list(csv.reader(old))[1:]
-        if not rows:
-            self._files[trial.trial_id].write(_line(columns))
-            return
         with open(path + ".tmp", "wb") as new:
-            new.write(_line(columns) + b"".join(_line(row + [""] * (len(columns) - len(row))) for row in rows))
-        self._files[trial.trial_id].close()
+            new.write(_lines([columns, *(row + [""] * (len(columns) - len(row)) for row in rows)]))
         os.replace(path + ".tmp", path)
-        self._files[trial.trial_id] = open(path, "ab", buffering=0)
+        self._files.open(trial)
 
 
-def _line(cells: list[Any]) -> bytes:
+def _lines(rows: list[list[Any]]) -> bytes:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()

@@ -5,46 +5,47 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from raygo import cloudpickle
-from raygo.tune.logger.logger import LoggerCallback, plain
+from raygo.tune.logger.logger import LoggerCallback, TrialFiles, plain
 from raygo.tune.result import EXPR_PARAM_FILE, EXPR_PARAM_PICKLE_FILE, EXPR_RESULT_FILE
+from raygo.tune.utils.pickling import dumps
 
 if TYPE_CHECKING:
     from raygo.tune.experiment import Trial
 
 __all__ = ["JsonLoggerCallback"]
 
+_line = json.JSONEncoder(default=plain, skipkeys=True).encode
+_indented = json.JSONEncoder(default=plain, skipkeys=True, indent=2).encode
+
 
 class JsonLoggerCallback(LoggerCallback):
     """Writes result.json, params.json and params.pkl into each trial's folder."""
 
     def __init__(self) -> None:
-        self._files: dict[str, Any] = {}
+        self._files = TrialFiles(EXPR_RESULT_FILE)
         self._configs: dict[str, dict[str, Any]] = {}
 
     def log_trial_start(self, trial: Trial) -> None:
         self.update_config(trial, trial.config)
-        if (old := self._files.pop(trial.trial_id, None)) is not None:
-            old.close()
-        self._files[trial.trial_id] = open(os.path.join(trial.local_path, EXPR_RESULT_FILE), "ab", buffering=0)
+        self._files.open(trial)
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        if trial.trial_id not in self._files:
+        if trial not in self._files:
             self.log_trial_start(trial)
         if trial.config is not self._configs.get(trial.trial_id):
             self.update_config(trial, trial.config)
-        # One write for a line, so that a driver that is killed does not leave half of one.
-        self._files[trial.trial_id].write((json.dumps(result, default=plain, skipkeys=True) + "\n").encode())
+        self._files.write(trial, (_line(result) + "\n").encode())
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         self._configs.pop(trial.trial_id, None)
-        if (file := self._files.pop(trial.trial_id, None)) is not None:
-            file.close()
+        self._files.close(trial)
+
+    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
+        self._files.close_all()
 
     def update_config(self, trial: Trial, config: dict[str, Any]) -> None:
         """Write the config again, as schedulers change it."""
         self._configs[trial.trial_id] = config
-        with open(os.path.join(trial.local_path, EXPR_PARAM_FILE), "w") as file:
-            file.write(json.dumps(config, default=plain, indent=2, skipkeys=True))
-        with open(os.path.join(trial.local_path, EXPR_PARAM_PICKLE_FILE), "wb") as raw:
-            raw.write(cloudpickle.dumps(config))
+        for name, data in ((EXPR_PARAM_FILE, _indented(config).encode()), (EXPR_PARAM_PICKLE_FILE, dumps(config))):
+            with open(os.path.join(trial.local_path, name), "wb", buffering=0) as file:
+                file.write(data)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from raygo.train import Checkpoint
     from raygo.tune.experiment import Trial
 
-__all__ = ["LoggerCallback", "flatten", "plain", "pretty_print"]
+__all__ = ["LoggerCallback", "TrialFiles", "flatten", "plain", "pretty_print"]
 
 log = logging.getLogger("raygo.tune")
 
@@ -91,6 +92,49 @@ def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
 
     guarded._never_raises = True  # type: ignore[attr-defined]
     return guarded
+
+
+class TrialFiles:
+    """A file for each trial that runs, open for appending.
+
+    Parameters
+    ----------
+    name : str
+        The file's name in the trial's folder.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._open: dict[str, Any] = {}
+
+    def __contains__(self, trial: Trial) -> bool:
+        return trial.trial_id in self._open
+
+    def path(self, trial: Trial) -> str:
+        """The trial's file."""
+        return os.path.join(trial.local_path, self._name)
+
+    def open(self, trial: Trial) -> None:
+        """Open it, or open it again."""
+        self.close(trial)
+        self._open[trial.trial_id] = open(self.path(trial), "ab", buffering=0)
+
+    def write(self, trial: Trial, data: bytes) -> None:
+        """Append.  It is one write wherever that is possible, so that a driver that is killed leaves no half of it."""
+        file = self._open[trial.trial_id]
+        written = file.write(data)
+        while written < len(data):           # the disk is nearly full: this goes on to the error that says so
+            written += file.write(data[written:])
+
+    def close(self, trial: Trial) -> None:
+        """The trial writes no more."""
+        if (file := self._open.pop(trial.trial_id, None)) is not None:
+            file.close()
+
+    def close_all(self) -> None:
+        """No trial does."""
+        while self._open:
+            self._open.popitem()[1].close()
 
 
 def plain(value: Any) -> Any:

@@ -1,14 +1,15 @@
 """TensorBoard's event files."""
 from __future__ import annotations
 
-import importlib.util
+import functools
+import math
 import os
 import socket
 import struct
 import time
 from typing import TYPE_CHECKING, Any
 
-from raygo.tune.logger.logger import LoggerCallback, flatten, log
+from raygo.tune.logger.logger import LoggerCallback, flatten
 from raygo.tune.result import TIME_TOTAL_S, TIMESTEPS_TOTAL, TRAINING_ITERATION
 
 if TYPE_CHECKING:
@@ -18,10 +19,7 @@ __all__ = ["TBXLoggerCallback"]
 
 
 class TBXLoggerCallback(LoggerCallback):
-    """Writes events.out.tfevents... into each trial's folder: numbers as scalars, the config as hparams.
-
-    Needs the package tensorboard; without it nothing is written, and a log line says so once.
-    """
+    """Writes events.out.tfevents... into each trial's folder: numbers as scalars, the config as hparams."""
 
     VALID_HPARAMS = (str, bool, int, float, list, type(None))
     VALID_NP_HPARAMS = ("bool", "float32", "float64", "int32", "int64")
@@ -30,20 +28,13 @@ class TBXLoggerCallback(LoggerCallback):
 
     def __init__(self) -> None:
         self._writers: dict[str, EventFile] = {}
-        self._available = importlib.util.find_spec("tensorboard") is not None
-        if not self._available:
-            log.info("events for TensorBoard are not written: pip install tensorboard")
 
     def log_trial_start(self, trial: Trial) -> None:
-        if not self._available:
-            return
         if (old := self._writers.pop(trial.trial_id, None)) is not None:
             old.close()
         self._writers[trial.trial_id] = EventFile(trial.local_path)
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        if not self._available:
-            return
         if trial.trial_id not in self._writers:
             self.log_trial_start(trial)
         step = result.get(TIMESTEPS_TOTAL) or result.get(TRAINING_ITERATION, 0)
@@ -64,54 +55,101 @@ class TBXLoggerCallback(LoggerCallback):
                 writer.close()
 
 
-class EventFile:
-    """One file of TensorBoard's events.
+    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
+        while self._writers:
+            self._writers.popitem()[1].close()
 
-    The messages are TensorBoard's own.  The file's framing (length, checksum, bytes, checksum) is written here: the writers of tensorboard
-    and tensorboardX import boto3 and torch first, which takes the driver one to four seconds.
+
+class EventFile:
+    """One file of TensorBoard's events: records of a length, its checksum, an Event message, its checksum.
+
+    The few messages that are needed are encoded here.  Importing TensorBoard's takes the driver a second, and the writers of tensorboard and
+    tensorboardX import boto3 and torch as well; the tests read the files with TensorBoard.
+
+    The numbers in the code are those of the fields in TensorBoard's event.proto, summary.proto and plugin_data.proto.
     """
 
     def __init__(self, folder: str) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        self._event, self._summary = Event, Summary
         now = time.time()
-        name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}"
+        name = f"events.out.tfevents.{int(now):010d}.{_host()}.{os.getpid()}.{time.monotonic_ns()}"
         self._file = open(os.path.join(folder, name), "ab", buffering=0)
-        self._write(Event(wall_time=now, file_version="brain.Event:2"))
+        self._head = _record(_double(1, now) + _bytes(3, b"brain.Event:2"))          # goes with the first event
 
     def add_scalars(self, scalars: dict[str, float], step: int) -> None:
         """One event with all of them."""
         if scalars:
-            values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-            self._write(self._event(wall_time=time.time(), step=int(step), summary=self._summary(value=values)))
+            values = [_bytes(1, _bytes(1, tag.encode()) + _float(2, value)) for tag, value in scalars.items()]
+            self._write(_double(1, time.time()) + _int(2, int(step)) + _bytes(5, b"".join(values)))
 
     def add_hparams(self, params: dict[str, Any]) -> None:
         """The config, for TensorBoard's page of hyperparameters."""
-        from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo
-
-        start = SessionStartInfo(start_time_secs=time.time())
+        now = time.time()
+        entries = []
         for key, value in params.items():
             number = _number(value)
             if isinstance(value, bool):
-                start.hparams[key].bool_value = value
+                shown = _int(4, int(value))
             elif number is not None:
-                start.hparams[key].number_value = number
+                shown = _double(2, number)
             else:
-                start.hparams[key].string_value = str(value)
-        shown = self._summary.Value(tag="_hparams_/session_start_info")
-        shown.metadata.plugin_data.plugin_name = "hparams"
-        shown.metadata.plugin_data.content = HParamsPluginData(session_start_info=start, version=0).SerializeToString()
-        self._write(self._event(wall_time=time.time(), summary=self._summary(value=[shown])))
+                shown = _bytes(3, str(value).encode(errors="replace"))
+            entries.append(_bytes(1, _bytes(1, str(key).encode(errors="replace")) + _bytes(2, shown)))
+        start = b"".join(entries) + _double(5, now)
+        metadata = _bytes(1, _bytes(1, b"hparams") + _bytes(2, _bytes(3, start)))
+        self._write(_double(1, now) + _bytes(5, _bytes(1, _bytes(1, b"_hparams_/session_start_info") + _bytes(9, metadata))))
 
     def close(self) -> None:
+        if self._head:
+            self._file.write(self._head)
         self._file.close()
 
-    def _write(self, event: Any) -> None:
-        data = event.SerializeToString()
-        head = struct.pack("<Q", len(data))
-        self._file.write(head + _masked_crc(head) + data + _masked_crc(data))
+    def _write(self, event: bytes) -> None:
+        head, self._head = self._head, b""
+        self._file.write(head + _record(event))
+
+
+def _varint(value: int) -> bytes:
+    value &= (1 << 64) - 1           # negative ones take ten bytes
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _int(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _double(field: int, value: float) -> bytes:
+    return struct.pack("<Bd", field << 3 | 1, value)
+
+
+def _float(field: int, value: float) -> bytes:
+    try:
+        return struct.pack("<Bf", field << 3 | 5, value)
+    except OverflowError:            # beyond what 32 bits hold
+        return struct.pack("<Bf", field << 3 | 5, math.copysign(math.inf, value))
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def _record(data: bytes) -> bytes:
+    return _length(len(data)) + data + _masked_crc(data)
+
+
+@functools.lru_cache(maxsize=4096)
+def _length(count: int) -> bytes:
+    head = struct.pack("<Q", count)
+    return head + _masked_crc(head)
+
+
+@functools.lru_cache(maxsize=1)
+def _host() -> str:
+    return socket.gethostname()
 
 
 def _number(value: Any) -> float | None:
