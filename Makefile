@@ -135,12 +135,15 @@ step-examples:
 	done
 
 # Acceptance tests and bug reports stand beside a checkout, not in it; without them there is nothing to run.
-ACCEPTANCE := core objects actors joblib train_torch train_lightning train_transformers train_gbdt storage_s3
-BUGS := 01 03 06 07 09 11 13 15 17 19 22 23 25 27 36 37 39 46 47 48
+ACCEPTANCE := core objects actors joblib train_torch train_lightning train_transformers train_gbdt storage_s3 \
+  tune tune_search tune_schedulers trackers fault_tolerance
+# The script that it runs has a syntax error of its own.
+NOT_ACCEPTANCE := test_fault_tolerance.py::test_memory_monitor_kills_the_greedy_task
+BUGS := 01 03 06 07 09 11 13 15 17 19 22 23 25 27 28 30 33 34 36 37 39 46 47 48
 
 step-acceptance:
 	@if [ -d $(SHARED)/acceptance ]; then py=$$(realpath -s $(PY)); cd $(SHARED)/acceptance && \
-	  RAY_API=raygo $$py -m pytest -q -p no:cacheprovider $(ACCEPTANCE:%=test_%.py); \
+	  RAY_API=raygo $$py -m pytest -q -p no:cacheprovider $(ACCEPTANCE:%=test_%.py) $(NOT_ACCEPTANCE:%=--deselect %); \
 	else echo "no $(SHARED)/acceptance here: skipped"; fi
 
 step-bugs:
