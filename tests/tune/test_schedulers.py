@@ -104,7 +104,7 @@ def test_asha_minimises_and_nan_is_worst():
 
 def test_asha_brackets_begin_later():
     asha = ASHAScheduler(metric="m", mode="max", max_t=27, reduction_factor=3, brackets=3)
-    assert [[rung for rung, _ in b.rungs] for b in asha._brackets] == [[27, 9, 3, 1], [27, 9, 3], [27, 9]]
+    assert [[rung.milestone for rung in b.rungs] for b in asha._brackets] == [[27, 9, 3, 1], [27, 9, 3], [27, 9]]
     for bad in ({"max_t": 1, "grace_period": 5}, {"reduction_factor": 1}, {"brackets": 0}, {"mode": "best"}):
         with pytest.raises(AssertionError):
             ASHAScheduler(**bad)

@@ -1,9 +1,10 @@
 """A trial's process."""
 from __future__ import annotations
 
+import copy
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from raygo.train import Checkpoint
@@ -15,24 +16,49 @@ from raygo.tune.trainable.trainable import Trainable
 if TYPE_CHECKING:
     from raygo.train._storage import StorageContext
 
-__all__ = ["TrialActor", "TrialSetup"]
+__all__ = ["Common", "TrialActor", "TrialSetup"]
 
 ORIGINAL_FOLDER_ENV = "TUNE_ORIG_WORKING_DIR"
 
 
 @dataclass
-class TrialSetup:
-    """What a trial's process is told."""
+class Common:
+    """What all trials of a search are told, once."""
 
-    config: dict[str, Any]
+    trainable: type[Trainable]
     storage: StorageContext
-    resources: Any = None
-    checkpoint: Checkpoint | None = None
-    counters: dict[str, Any] = field(default_factory=dict)       # where training_iteration and its kind go on
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool = False
     log_to_file: tuple[str, str] | None = None
     chdir: bool = True
+
+
+class TrialSetup:
+    """What a trial's process knows of its trial.
+
+    Parameters
+    ----------
+    common : Common
+        Of the search.
+    config, resources
+        Of the trial.
+    folder, trial_id, trial_name : str
+        The trial's folder in that of the search, and what it is called.
+    next_checkpoint : int
+        The number of its next checkpoint.
+    checkpoint : Checkpoint, optional
+        Where it starts from.
+    counters : dict
+        Where training_iteration and its kind go on.
+    """
+
+    def __init__(self, common: Common, config: dict[str, Any], resources: Any, folder: str, trial_id: str, trial_name: str, next_checkpoint: int,
+                 checkpoint: Checkpoint | None, counters: dict[str, Any]) -> None:
+        self.common, self.config, self.resources = common, config, resources
+        self.checkpoint, self.counters = checkpoint, counters
+        self.storage = copy.copy(common.storage)
+        self.storage.trial_dir_name, self.storage.trial_id, self.storage.trial_name = folder, trial_id, trial_name
+        self.storage.current_checkpoint_index = next_checkpoint
 
     @property
     def folder(self) -> str:
@@ -48,21 +74,23 @@ class TrialActor:
         self._setup: TrialSetup
         self._home = os.getcwd()
 
-    def start(self, trainable: type[Trainable], setup: TrialSetup) -> tuple[int, str]:
+    def start(self, common: Common, told: tuple[Any, ...]) -> tuple[int, str]:
         """Make the trial; pid and address."""
+        setup = TrialSetup(common, *told)
         self._enter(setup)
         try:
             trainables.being_built = setup
-            self._trainable = trainable(setup.config)
+            self._trainable = common.trainable(setup.config)
             self._go_on_from(setup)
         except BaseException as error:
             self._explain(error)
             raise
         return os.getpid(), self._trainable._local_ip
 
-    def reset(self, setup: TrialSetup) -> tuple[int, str] | None:
-        """Make another trial of the same trainable; None if it cannot do that."""
+    def reset(self, told: tuple[Any, ...]) -> tuple[int, str] | None:
+        """Make another trial of the same search; None if it cannot do that."""
         assert self._trainable is not None
+        setup = TrialSetup(self._setup.common, *told)
         self._enter(setup)
         self._trainable._trial = trainables.being_built = setup
         if not self._trainable.reset(setup.config):
@@ -87,9 +115,9 @@ class TrialActor:
     def _due(self, result: dict[str, Any]) -> bool:
         if result.get(RESULT_DUPLICATE) or result.get(CHECKPOINT_DIR_NAME):
             return False
-        if result.pop(SHOULD_CHECKPOINT, False) or (self._setup.checkpoint_at_end and result.get(DONE)):
+        if result.pop(SHOULD_CHECKPOINT, False) or (self._setup.common.checkpoint_at_end and result.get(DONE)):
             return True
-        every = self._setup.checkpoint_frequency
+        every = self._setup.common.checkpoint_frequency
         return every > 0 and self._trainable is not None and self._trainable.iteration % every == 0
 
     def save(self) -> str:
@@ -116,12 +144,12 @@ class TrialActor:
         folder = setup.folder
         os.makedirs(folder, exist_ok=True)
         os.environ.setdefault(ORIGINAL_FOLDER_ENV, self._home)
-        if setup.chdir:
+        if setup.common.chdir:
             os.chdir(folder)
-        if setup.log_to_file is not None:
+        if setup.common.log_to_file is not None:
             from raygo.tune.utils.util import Tee
 
-            for stream, file, default in (("stdout", setup.log_to_file[0], STDOUT_FILE), ("stderr", setup.log_to_file[1], STDERR_FILE)):
+            for stream, file, default in (("stdout", setup.common.log_to_file[0], STDOUT_FILE), ("stderr", setup.common.log_to_file[1], STDERR_FILE)):
                 copy = open(os.path.join(folder, file or default), "a", buffering=1)
                 if isinstance(tee := getattr(sys, stream), Tee):        # of the trial before; handlers of logging may hold it
                     tee.stream2, copy = copy, tee.stream2
@@ -138,7 +166,7 @@ class TrialActor:
 
     def _explain(self, error: BaseException) -> None:
         """A relative path that was meant from where the driver runs: say so."""
-        if not self._setup.chdir or not isinstance(error, OSError) or not isinstance(error.filename, str) or os.path.isabs(error.filename):
+        if not self._setup.common.chdir or not isinstance(error, OSError) or not isinstance(error.filename, str) or os.path.isabs(error.filename):
             return
         home = os.environ.get(ORIGINAL_FOLDER_ENV, self._home)
         there = os.path.exists(os.path.join(home, error.filename))

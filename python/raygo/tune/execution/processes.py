@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import raygo
-from raygo.tune.execution.actor import TrialActor, TrialSetup
+from raygo.tune.execution.actor import Common, TrialActor
+from raygo.tune.execution.preload import modules_of
 from raygo.util.placement_group import remove_placement_group
 from raygo.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -39,34 +40,34 @@ class Processes:
 
     Parameters
     ----------
-    trainable : class
-        What they run.
+    common : Common
+        What they are all told.
     reuse : bool
         Give a process that has ended a trial well to the next one with the same resources.
     """
 
-    def __init__(self, trainable: Any, reuse: bool) -> None:
-        self._trainable = raygo.put(trainable)
+    def __init__(self, common: Common, reuse: bool) -> None:
+        self._common = raygo.put(common)
         self._reuse = reuse
         self._idle: list[Process] = []
         self._leaving: dict[Any, tuple[Process, float]] = {}      # ref of stop() -> until when
         self._classes: dict[Any, Any] = {}
         self._farewell = float(os.environ.get(FAREWELL_ENV) or _FAREWELL_S)
-        preload([*_MODULES, *getattr(trainable, "preload", ())])
+        preload([*_MODULES, *modules_of(common.trainable)])
 
-    def start(self, trial: Trial, setup: TrialSetup) -> tuple[Process, Any]:
+    def start(self, trial: Trial, told: tuple[Any, ...]) -> tuple[Process, Any]:
         """A process for a trial; the reference says when it is there."""
         wanted = trial.placement_group_factory
         for i, process in enumerate(self._idle):
             if process.resources == wanted:
                 del self._idle[i]
                 process.fresh, process.started = False, False
-                return process, process.actor.reset.remote(setup)
+                return process, process.actor.reset.remote(told)
         if self._idle:                     # what they hold may be what this one waits for
             self.leave(self._idle.pop(0))
-        return self.start_fresh(trial, setup)
+        return self.start_fresh(trial, told)
 
-    def start_fresh(self, trial: Trial, setup: TrialSetup) -> tuple[Process, Any]:
+    def start_fresh(self, trial: Trial, told: tuple[Any, ...]) -> tuple[Process, Any]:
         """A new process."""
         wanted: Any = trial.placement_group_factory
         process = Process(None, wanted)
@@ -76,7 +77,7 @@ class Processes:
             make = make.options(scheduling_strategy=PlacementGroupSchedulingStrategy(
                 process.group, placement_group_bundle_index=-1 if wanted.head_bundle_is_empty else 0, placement_group_capture_child_tasks=True))
         process.actor = make.remote()
-        return process, process.actor.start.remote(self._trainable, setup)
+        return process, process.actor.start.remote(self._common, told)
 
     def _class(self, wanted: Any) -> Any:
         made = self._classes.get(wanted)

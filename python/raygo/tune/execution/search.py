@@ -11,6 +11,7 @@ from raygo.train._folder import lock_run
 from raygo.tune.analysis import ExperimentAnalysis
 from raygo.tune.error import TuneError
 from raygo.tune.execution.controller import Options, TuneController
+from raygo.tune.execution.schedule import restore_scheduler, tell_scheduler
 from raygo.tune.execution.state import load_trials, session_files
 from raygo.tune.execution.storage import ExperimentStorage
 from raygo.tune.experiment.trial import Trial
@@ -71,12 +72,7 @@ def _run(experiment: Experiment, storage: ExperimentStorage, search: SearchAlgor
     if reporter is not None:
         reporter.begin(experiment, search, schedule, metric or search.metric, mode)
     controller = TuneController(experiment, search, schedule, options, trials)
-    for trial in trials:
-        schedule.on_trial_add(controller, trial)
-        if trial.status == Trial.TERMINATED:       # what is compared with others' results still counts
-            schedule.on_trial_complete(controller, trial, trial.last_result)
-        elif trial.status == Trial.ERROR:
-            schedule.on_trial_error(controller, trial)
+    tell_scheduler(schedule, controller, trials, restore_scheduler(schedule, trials, storage.local_path) if resume is not None else None)
     controller.run()
     return ExperimentAnalysis(storage.path, storage_filesystem=None if storage.is_local else storage.filesystem, trials=controller.trials,
                               default_metric=metric or search.metric, default_mode=mode or getattr(getattr(search, "searcher", schedule), "_mode", None))

@@ -19,14 +19,19 @@ import time
 import zlib
 from typing import Any
 
-from raygo.tune.experiment.trial import Trial
+from raygo.train._settings import PlacementGroupFactory
+from raygo.tune.error import TuneError
+from raygo.tune.experiment.trial import MetricTrace, Trial
 from raygo.tune.result import CHECKPOINT_DIR_NAME
+from raygo.tune.utils.pickling import dumps
 
 __all__ = ["ExperimentState", "load_trials", "session_files"]
 
 _HEAD = struct.Struct("<II")
 # A snapshot is not worth its while below this.
 _SMALLEST_LOG = 4 << 20
+# Of raygo, with nothing of a user's script in them.
+_KNOWN = (MetricTrace, PlacementGroupFactory)
 _FIELDS = ("trainable_name", "trial_id", "evaluated_params", "experiment_tag", "relative_logdir", "custom_trial_name", "stopping_criterion",
            "status", "start_time", "num_failures", "error_text", "node_ip", "checkpoints_made")
 
@@ -45,7 +50,7 @@ class ExperimentState:
     def __init__(self, folder: str, trials: list[Trial]) -> None:
         self.session = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}.{os.getpid()}_{time.monotonic_ns() % 10**6:06d}"
         self.folder = folder
-        self._trials = trials
+        self.trials = trials
         self._older = session_files(folder)
         self._log_name = f"experiment_log-{self.session}.bin"
         self._log = open(os.path.join(folder, self._log_name), "ab", buffering=0)
@@ -104,20 +109,30 @@ class ExperimentState:
         self._kept[trial.trial_id] = now
 
     def _append(self, record: dict[str, Any]) -> None:
-        data = _dumps(record)
-        # One write, so that a record is torn only where the machine stops.
-        self._log.write(_HEAD.pack(len(data), zlib.crc32(data)) + data)
-        self._logged += _HEAD.size + len(data)
+        data = dumps(record, *_KNOWN)
+        self._write(_HEAD.pack(len(data), zlib.crc32(data)) + data)
         if self._logged - self._at_snapshot > max(_SMALLEST_LOG, self._snapshot_size):
             self.snapshot()
+
+    def _write(self, record: bytes) -> None:
+        """A record, whole or not at all: what came after a torn one would not be read."""
+        written = 0
+        try:
+            while written < len(record):         # once, except where the disk is nearly full
+                written += self._log.write(record[written:]) or 0
+        except OSError as error:
+            os.ftruncate(self._log.fileno(), self._logged)
+            raise TuneError(f"the search cannot be written down any more, so it ends: {self._log.name}: {error.strerror}. Make room there, then "
+                            f"Tuner.restore({self.folder!r}, trainable=...) goes on.") from error
+        self._logged += len(record)
 
     def snapshot(self) -> None:
         """All trials, in one file."""
         states = [(_fields(trial), trial.config, trial.placement_group_factory, _without_config(trial.last_result), trial.metric_analysis,
-                   [(_reference(trial, c), _without_config(m)) for c, m in trial.checkpoints]) for trial in self._trials]
-        shown = [{"trial_id": t.trial_id, "trial": str(t), "status": t.status, "folder": t.relative_logdir, "failures": t.num_failures} for t in self._trials]
+                   [(_reference(trial, c), _without_config(m)) for c, m in trial.checkpoints]) for trial in self.trials]
+        shown = [{"trial_id": t.trial_id, "trial": str(t), "status": t.status, "folder": t.relative_logdir, "failures": t.num_failures} for t in self.trials]
         body = {"session": self.session, "started": self._began, "saved": time.time(), "log": self._log_name, "log_offset": self._logged,
-                "trials": shown, "pickled": base64.b85encode(zlib.compress(_dumps(states), 1)).decode()}
+                "trials": shown, "pickled": base64.b85encode(zlib.compress(dumps(states, *_KNOWN), 1)).decode()}
         path = os.path.join(self.folder, f"experiment_state-{self.session}.json")
         with open(path + ".tmp", "w") as file:
             file.write(json.dumps(body, default=str))
@@ -241,14 +256,3 @@ def name_of(checkpoint: Any) -> str:
 
 def _without_config(metrics: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in metrics.items() if key != "config"}
-
-
-def _dumps(value: Any) -> bytes:
-    try:
-        return pickle.dumps(value, 5)
-    except Exception:                  # functions and classes of the user's script
-        from raygo import cloudpickle
-
-        return bytes(cloudpickle.dumps(value))
-
-

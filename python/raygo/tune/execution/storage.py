@@ -51,6 +51,11 @@ class ExperimentStorage:
         return {**self.__dict__, "_mirror": None}
 
     @property
+    def context(self) -> StorageContext:
+        """What all trials' folders have in common."""
+        return self._context
+
+    @property
     def filesystem(self) -> Any:
         """The storage, as pyarrow names it."""
         return self._context.storage_filesystem

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import insort
 from typing import TYPE_CHECKING, Any
 
 from raygo.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
@@ -86,42 +87,54 @@ class AsyncHyperBandScheduler(FIFOScheduler):
         return "Using AsyncHyperBand: num_stopped={}\n{}".format(self._num_stopped, "\n".join(b.debug_str() for b in self._brackets))
 
 
+class _Rung:
+    """The scores of those that reached a milestone."""
+
+    def __init__(self, milestone: float) -> None:
+        self.milestone = milestone
+        self.reached: set[str] = set()
+        self.scores: list[float] = []            # ascending
+
+    def add(self, trial_id: str, score: float) -> None:
+        self.reached.add(trial_id)
+        insort(self.scores, score)
+
+    def cutoff(self, factor: float) -> float | None:
+        """The score that is still good enough; None: nobody was here."""
+        if not self.scores:
+            return None
+        place = (1 - 1 / factor) * (len(self.scores) - 1)
+        low = self.scores[math.floor(place)]
+        high = self.scores[math.ceil(place)]
+        if math.isinf(low):              # no number lies between it and another
+            return high if place > math.floor(place) else low
+        return low + (high - low) * (place - math.floor(place))
+
+
 class _Bracket:
-    """A set of rungs, the highest first, each with the scores of those that reached it."""
+    """A set of rungs, the highest first."""
 
     def __init__(self, min_t: float, max_t: float, reduction_factor: float, s: int, stop_last_trials: bool) -> None:
         self.factor = reduction_factor
         self.stop_last_trials = stop_last_trials
         count = int(math.log(max_t / min_t) / math.log(reduction_factor) - s + 1)
-        self.rungs: list[tuple[float, dict[str, float]]] = [(min_t * reduction_factor ** (k + s), {}) for k in reversed(range(count))]
-
-    def cutoff(self, recorded: dict[str, float]) -> float | None:
-        """The score that is still good enough; None: nobody was here."""
-        if not recorded:
-            return None
-        scores = sorted(recorded.values())
-        place = (1 - 1 / self.factor) * (len(scores) - 1)
-        low = scores[math.floor(place)]
-        high = scores[math.ceil(place)]
-        if math.isinf(low):              # no number lies between it and another
-            return high if place > math.floor(place) else low
-        return low + (high - low) * (place - math.floor(place))
+        self.rungs = [_Rung(min_t * reduction_factor ** (k + s)) for k in reversed(range(count))]
 
     def on_result(self, trial_id: str, now: float, score: float) -> str:
-        for milestone, recorded in self.rungs:
-            if now >= milestone and trial_id in recorded and not self.stop_last_trials:
+        for rung in self.rungs:
+            if now >= rung.milestone and trial_id in rung.reached and not self.stop_last_trials:
                 break
-            if now < milestone or trial_id in recorded:
+            if now < rung.milestone or trial_id in rung.reached:
                 continue
-            cutoff = self.cutoff(recorded)
-            recorded[trial_id] = score
-            if cutoff is not None and (score < cutoff or (score == -math.inf and any(v > -math.inf for v in recorded.values()))):
+            cutoff = rung.cutoff(self.factor)
+            rung.add(trial_id, score)
+            if cutoff is not None and (score < cutoff or (score == -math.inf and rung.scores[-1] > -math.inf)):
                 return TrialScheduler.STOP
             break
         return TrialScheduler.CONTINUE
 
     def debug_str(self) -> str:
-        return "Bracket: " + " | ".join(f"Iter {milestone:.3f}: {self.cutoff(recorded)}" for milestone, recorded in self.rungs)
+        return "Bracket: " + " | ".join(f"Iter {rung.milestone:.3f}: {rung.cutoff(self.factor)}" for rung in self.rungs)
 
 
 ASHAScheduler = AsyncHyperBandScheduler

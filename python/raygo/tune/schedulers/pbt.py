@@ -2,15 +2,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import random
 import shutil
 from collections.abc import Callable, Collection
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from raygo.tune.error import TuneError
+from raygo.tune.execution.runs import Saving
 from raygo.tune.experiment.trial import Trial
 from raygo.tune.logger.logger import plain
 from raygo.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from raygo.tune.execution.controller import TuneController
 
 __all__ = ["PopulationBasedTraining", "PopulationBasedTrainingReplay", "explore"]
+
+
+log = logging.getLogger("raygo.tune")
 
 
 @dataclass
@@ -89,6 +95,8 @@ class PopulationBasedTraining(FIFOScheduler):
         self._states: dict[str, _State] = {}
         self._next_sync = max(perturbation_interval, burn_in_period)
         self._num_checkpoints = self._num_perturbations = 0
+        self._comparing = False
+        self._told = False               # of a checkpoint that was missing
 
     # ---- events
 
@@ -123,7 +131,7 @@ class PopulationBasedTraining(FIFOScheduler):
         others_wait = bool(controller.startable_trials()) or any(t is not trial and not t.last_result for t in controller.get_live_trials())
         weak, strong = self._quantiles(controller)
         self._keep_or_exploit(controller, trial, weak, strong)
-        if trial.status == Trial.PAUSED:
+        if trial.status != Trial.RUNNING:
             return TrialScheduler.NOOP
         return TrialScheduler.PAUSE if others_wait else TrialScheduler.CONTINUE
 
@@ -132,14 +140,16 @@ class PopulationBasedTraining(FIFOScheduler):
         if any(self._states[t.trial_id].time < self._next_sync for t in live if t is not trial):
             return TrialScheduler.PAUSE
         self._compare(controller, live)
-        return TrialScheduler.NOOP if trial.status == Trial.PAUSED else TrialScheduler.PAUSE
+        return TrialScheduler.NOOP if trial.status != Trial.RUNNING else TrialScheduler.PAUSE
 
     def _compare(self, controller: TuneController, live: Collection[Trial]) -> None:
         """All trials have come to the moment of comparison."""
         weak, strong = self._quantiles(controller)
+        self._comparing = True
         for each in live:
             self._states[each.trial_id].perturbed_at = self._next_sync
             self._keep_or_exploit(controller, each, weak, strong)
+        self._comparing = False
         self._next_sync = max(self._next_sync + self._interval, max(self._states[t.trial_id].time for t in live))
         for each in live:
             self._states[each.trial_id].time = 0 if each in weak else self._states[each.trial_id].time
@@ -147,7 +157,7 @@ class PopulationBasedTraining(FIFOScheduler):
     def _without(self, controller: TuneController, trial: Trial) -> None:
         """A trial has ended: the others may have waited only for it."""
         live = [t for t in controller.get_live_trials_in_order() if t is not trial]
-        if self._synch and live and all(t.trial_id in self._states and self._states[t.trial_id].time >= self._next_sync for t in live):
+        if self._synch and not self._comparing and live and all(t.trial_id in self._states and self._states[t.trial_id].time >= self._next_sync for t in live):
             self._compare(controller, live)
 
     def on_trial_complete(self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]) -> None:
@@ -170,18 +180,28 @@ class PopulationBasedTraining(FIFOScheduler):
 
     def _exploit(self, controller: TuneController, trial: Trial, donor: Trial) -> None:
         given = self._states[donor.trial_id]
-        kept = any(entry is given.checkpoint for entry in donor.checkpoints)           # CheckpointConfig may have had it removed since
-        checkpoint = given.checkpoint if kept else donor.latest_checkpoint_result
-        if checkpoint is None:
-            raise TuneError(f"{type(self).__name__}: {trial} is to go on from {donor}, which has no checkpoint. A function has to report checkpoints at "
-                            f"least every perturbation_interval ({self._interval:g} {self._time_attr}); a class needs save_checkpoint.")
-        config, operations = self._new_config(trial, donor)
+        source = _source(given.checkpoint, donor)
+        if source is None:
+            if not self._told:
+                log.warning("%s: %s keeps its own values, as %s, which it was to go on from, has no checkpoint. A function has to report checkpoints at "
+                            "least every perturbation_interval (%g %s); a class needs save_checkpoint.", type(self).__name__, trial, donor,
+                            self._interval, self._time_attr)
+            self._told = True
+            return
+        try:
+            config, operations = self._new_config(trial, donor)
+        except Exception as error:           # code of users
+            failure = RuntimeError(f"{type(self).__name__} could not make a new config for {trial} from that of {donor}: {type(error).__name__}: {error}. "
+                                   "Look at custom_explore_fn and hyperparam_mutations.")
+            failure.__cause__ = error
+            controller.fail_trial(trial, failure)
+            return
         if self._log_config:
             self._write_policy(controller, trial, donor, config)
         state = self._states[trial.trial_id]
         if operations:
             trial.experiment_tag = f"{state.tag}@perturbed[{','.join(f'{key}={_short(value)}' for key, value in _leaves(config, self._mutations))}]"
-        controller.restart_from(trial, config, checkpoint)
+        controller.restart_from(trial, config, source)
         self._num_perturbations += 1
         state.perturbed_at, state.score = given.perturbed_at, given.score
 
@@ -270,7 +290,7 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
             return TrialScheduler.CONTINUE
         checkpoint = tune_controller.save_trial(trial)
         if checkpoint is None:
-            raise TuneError(f"{trial} has no checkpoint to go on from with another config: report checkpoints")
+            raise RuntimeError(f"{trial} has no checkpoint to go on from with another config: report checkpoints")
         self._done += 1
         trial.experiment_tag = f"{trial.experiment_tag.split('@')[0]}@replayed{self._done}"
         tune_controller.restart_from(trial, {**trial.config, **config}, checkpoint)
@@ -289,7 +309,7 @@ def explore(config: dict[str, Any], mutations: dict[str, Any], resample_probabil
     tuple
         The config, and what was done to each value.
     """
-    new, done = dict(config), dict[str, Any]()
+    new, done = deepcopy(config), dict[str, Any]()        # custom_explore_fn may change it in place
     for key, allowed in mutations.items():
         if isinstance(allowed, dict):
             new[key], done[key] = explore(config[key], allowed, resample_probability, perturbation_factors)
@@ -304,8 +324,17 @@ def explore(config: dict[str, Any], mutations: dict[str, Any], resample_probabil
     if custom_explore_fn is not None:
         new = custom_explore_fn(new)
         if not isinstance(new, dict):
-            raise TuneError(f"custom_explore_fn returned a {type(new).__name__}: return the new config")
+            raise TypeError(f"custom_explore_fn returned a {type(new).__name__}: return the new config")
     return new, done
+
+
+def _source(chosen: Any, donor: Trial) -> Any:
+    """The checkpoint of a strong trial: that of its comparison, if it is still kept, else its newest; None: it has none."""
+    if isinstance(chosen, Saving):
+        if not chosen.ended:
+            return chosen
+        chosen = chosen.entry
+    return chosen if any(entry is chosen for entry in donor.checkpoints) else donor.latest_checkpoint_result
 
 
 def _multiplied(value: Any, allowed: Any, factors: tuple[float, ...]) -> tuple[Any, str]:
