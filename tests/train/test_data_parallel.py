@@ -2,6 +2,8 @@
 import csv
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 
@@ -270,3 +272,21 @@ def test_workers_that_die_once_training_is_over_take_nothing_away(tmp_path):
     result = DataParallelTrainer(lambda: train.report({"loss": 1.0}), backend_config=EndsConfig(),
                                  run_config=RunConfig(storage_path=str(tmp_path), name="run")).fit()
     assert result.metrics["loss"] == 1.0
+
+
+LIGHT = """
+import sys
+import raygo
+from raygo import train
+from raygo.train import RunConfig, ScalingConfig, DataParallelTrainer
+
+raygo.init(num_cpus=1, log_to_driver=False)
+result = DataParallelTrainer(lambda: train.report({"n": 1}), run_config=RunConfig(storage_path=sys.argv[1], name="run", verbose=0)).fit()
+print(sorted({"numpy", "pandas", "pyarrow", "torch"} & set(sys.modules)))
+print(list(result.metrics_dataframe["n"]), list(train.Result.from_path(result.path).metrics_dataframe["n"]))
+"""
+
+
+def test_a_run_imports_no_more_than_it_needs(tmp_path):
+    done = subprocess.run([sys.executable, "-c", LIGHT, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines() == ["[]", "[1] [1]"], done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._files import Files, join, resolve
@@ -13,6 +13,21 @@ from raygo.train.constants import CHECKPOINT_DIR_NAME, CHECKPOINT_MANAGER_SNAPSH
 
 if TYPE_CHECKING:
     import pandas
+
+
+class _Table:
+    """The attribute `metrics_dataframe`: made of the reports when it is first asked for, as importing pandas takes longer than many a run."""
+
+    def __get__(self, result: Any, kind: Any) -> Any:
+        if result is None:
+            return None       # the default of the dataclass's field
+        table = result.__dict__.get("metrics_dataframe")
+        if isinstance(table, list):
+            table = result.__dict__["metrics_dataframe"] = frame(table)
+        return table
+
+    def __set__(self, result: Any, table: Any) -> None:
+        result.__dict__["metrics_dataframe"] = table
 
 
 @dataclass
@@ -39,7 +54,7 @@ class Result:
     checkpoint: Checkpoint | None
     error: Exception | None
     path: str
-    metrics_dataframe: pandas.DataFrame | None = None
+    metrics_dataframe: pandas.DataFrame | None = cast(Any, _Table())
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] | None = None
     _storage_filesystem: Any = None
     return_value: Any = None
@@ -111,7 +126,7 @@ class Result:
         reports = read_history(storage, noted if noted and noted["trial_dir_name"] == trial else None)
         whole = set(storage.whole_folders())
         kept = [(storage.checkpoint(name), report) for report in reports if (name := report.get(CHECKPOINT_DIR_NAME)) in whole]
-        return cls(reports[-1] if reports else {}, kept[-1][0] if kept else None, None, folder, frame(reports), kept,
+        return cls(reports[-1] if reports else {}, kept[-1][0] if kept else None, None, folder, cast(Any, reports), kept,
                    None if files.local else files.arrow())
 
     def __repr__(self) -> str:

@@ -16,11 +16,10 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import raygo
 from raygo import _session as engine_session
-from raygo._calls import call
 from raygo.exceptions import RayError
 from raygo.train._callbacks import RunCallbacks
 from raygo.train._checkpoint import Checkpoint
@@ -30,8 +29,9 @@ from raygo.train._folder import drop_half_line, find_run, lock_run
 from raygo.train._gather import Gather, journal_folder
 from raygo.train._kept import ERRORED, FINISHED, INTERRUPTED, RUNNING, KeptCheckpoints, next_number
 from raygo.train._messages import Brought, Place, Report
+from raygo.train._preload import Preloading
 from raygo.train._reported import ReportedCheckpoint, ReportedCheckpointStatus, ValidationConfig, Validations
-from raygo.train._result import Result, frame, read_history
+from raygo.train._result import Result, read_history
 from raygo.train._settings import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from raygo.train._storage import Mirror, StorageContext, checkpoint_name
 from raygo.train._worker_group import WorkerGroup, check_feasible
@@ -99,6 +99,7 @@ class Run:
         self.reporters: set[int] = set()           # ranks that have reported, and so will again
         self.contributors: tuple[int, set[int]] = (0, set())       # size of the group, and the ranks that brought the last checkpoint
         self.group_size = 0
+        self.preloading: Preloading | None = None
         self.unforwarded: Checkpoint | None = None # one that came after its report, for `on_report`
         self.stopped = False
         self.said_that_names_are_shared = False
@@ -169,6 +170,9 @@ class Run:
 
     def _fit(self) -> Result:
         failed = starts_failed = 0
+        if self.backend_config.preload and not self.run_config.worker_runtime_env:
+            # While they are imported, datasets are read, and what shows the run is made ready.
+            self.preloading = Preloading(self.backend_config.preload)
         journals = journal_folder(engine_session.current.session_dir if engine_session.current else "", uuid.uuid4().hex)
         with _sigterm_is_an_exit(), self._noted(), self.callbacks:
             try:
@@ -204,7 +208,7 @@ class Run:
                 self._discard()
         filesystem = None if self.storage.files.local else self.storage.storage_filesystem
         result = Result(self.history[-1] if self.history else {}, self.checkpoints.newest, None, self.storage.trial_fs_path,
-                        frame(self.history), list(self.checkpoints.kept), filesystem, value)
+                        cast(Any, self.history), list(self.checkpoints.kept), filesystem, value)
         result._config = self.train_loop_config
         return result
 
@@ -248,8 +252,9 @@ class Run:
         backend = self.backend_config.backend_cls()
         self.restored_at = len(self.history)
         self.checkpoints.status = RUNNING
-        if self.backend_config.preload and not self.run_config.worker_runtime_env:
-            call("modules.preload", {"modules": list(self.backend_config.preload)})
+        if self.preloading is not None:
+            preloading, self.preloading = self.preloading, None
+            preloading.wait()
         try:
             group = WorkerGroup(self.scaling_config, self.run_config.worker_runtime_env, self.placement)
         except RayError as error:

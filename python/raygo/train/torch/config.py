@@ -70,7 +70,7 @@ class TorchConfig(BackendConfig):
     @property
     def preload(self) -> tuple[str, ...]:
         """Importing torch takes seconds, forking a process that has it milliseconds."""
-        return ("torch",)
+        return ("torch", "raygo.train._worker_group", "raygo.util.collective.torch_backend")
 
     @property
     def framework(self) -> str:
