@@ -374,3 +374,22 @@ def test_restore_asks_for_what_it_needs(tmp_path):
 
     with pytest.raises(ValueError, match="Invalid trainer type"):
         Other.restore(str(tmp_path / "run"))
+
+
+def test_a_run_that_keeps_all_does_not_note_them_all_each_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("raygo.train._kept._NOTED", 2)
+
+    def loop(config):
+        for i in range(start(), config["upto"]):
+            save(i)
+
+    fit(loop, tmp_path, workers=1, config={"upto": 6})
+    assert [c["name"] for c in state(tmp_path)["checkpoints"]] == ["checkpoint_000004", "checkpoint_000005"]
+    result = fit(loop, tmp_path, workers=1, config={"upto": 7})
+    assert [(os.path.basename(c.path), m["i"]) for c, m in result.best_checkpoints] == [(f"checkpoint_00000{i}", i) for i in range(7)]
+
+
+def test_a_storage_that_cannot_be_written_says_what_to_change(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"cannot be stored with storage_path='.*file'.*Not a directory.*Give RunConfig a storage_path"):
+        fit(lambda: None, tmp_path, storage_path=str(tmp_path / "file"))

@@ -155,8 +155,8 @@ def test_one_name_for_all_checkpoints(tmp_path):
 
 def test_metrics_that_cannot_be_sent_leave_no_gap(tmp_path):
     def loop(config):
-        with pytest.raises(TypeError):
-            train.report({"n": threading.Lock()})
+        with pytest.raises(TypeError, match="metric 'n' is a lock, which cannot be sent"):
+            train.report({"m": 1, "n": threading.Lock()})
         train.report({"n": 1})
 
     assert list(fit(loop, tmp_path).metrics_dataframe["n"]) == [1]

@@ -30,7 +30,8 @@ def test_other_settings_refuse():
                  lambda: FailureConfig(max_failures=-2), lambda: RunConfig(failure_config=3),
                  lambda: DataParallelTrainer(lambda a, b: None), lambda: DataParallelTrainer(7),
                  lambda: DataParallelTrainer(lambda: None, scaling_config={"num_workers": 2}),
-                 lambda: DataParallelTrainer(lambda: None, datasets={"train": [1]}), lambda: DataParallelTrainer(lambda: None, dataset_config={})):
+                 lambda: DataParallelTrainer(lambda: None, datasets={"train": [1]}), lambda: DataParallelTrainer(lambda: None, dataset_config={}),
+                 lambda: DataParallelTrainer(lambda: None, backend_config={"backend": "gloo"}), lambda: RunConfig(storage_path=3)):
         with pytest.raises(ValueError):
             make()
     for wrong in (lambda: RunConfig(storage_path="no-such-scheme://bucket/runs"), lambda: RunConfig(storage_path="x", storage_filesystem="disk"),

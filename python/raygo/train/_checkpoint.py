@@ -106,7 +106,7 @@ class Checkpoint:
 
     def _check_there(self) -> None:
         if self._files.local and not os.path.isdir(self.path):
-            raise FileNotFoundError(f"the checkpoint's folder {self.path} is not there any more")
+            raise FileNotFoundError(f"the checkpoint's folder {self.path} is not there: it was never made, was deleted, or is on another machine")
 
     def get_metadata(self) -> dict[str, Any]:
         """What was noted beside the files."""

@@ -30,8 +30,8 @@ class WorkersFailed(Exception):
         """What happened first, to whom."""
         who = f"The worker of rank {self.rank} (pid {self.pids[self.rank]})"
         if died(self.cause):
-            return f"{who} died: {_death(self.cause)}."
-        return f"{who} failed: {_short(self.cause)}."
+            return f"{who} died: {_death(self.cause).rstrip('.')}."
+        return f"{who} failed: {_short(self.cause).rstrip('.')}."
 
     def text(self, folder: str, failures: int) -> str:
         """What a user is told."""

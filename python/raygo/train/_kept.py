@@ -2,7 +2,7 @@
 
 ``checkpoint_manager_snapshot.json`` in the run's folder names the trial's folder and the kept checkpoints, the last ones with their
 reports, which the trial's result.json may not have yet.  It is written whole, after a checkpoint is on the storage and before any is
-deleted: at every moment it names only what is there.
+deleted: at every moment it names only what is there.  Where all are kept it names the last ones; the others are those that reports name.
 """
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from raygo.train._settings import CheckpointConfig
 from raygo.train._storage import StorageContext, checkpoint_name
 from raygo.train.constants import CHECKPOINT_DIR_NAME, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME
 
-# result.json reaches an object store in the background; it is not expected to be further behind than so many reports with checkpoints.
-_MIRROR_LAGS = 100
+# How many are noted of a run that keeps all.  On an object store, which result.json reaches in the background, with their reports: it is not
+# expected to be further behind than that.
+_NOTED = 100
 
 RUNNING, FINISHED, ERRORED, INTERRUPTED = "RUNNING", "FINISHED", "ERRORED", "INTERRUPTED"
 
@@ -30,6 +31,8 @@ class KeptCheckpoints:
         self.noted = noted          # else somebody else does it
         self.storage = storage
         self.kept: list[tuple[Checkpoint, dict[str, Any]]] = []
+        self._paths: set[str] = set()
+        self._elsewhere: set[str] = set()   # paths of those that are not in the trial's folder
         self.made = 0
         self.amended: set[str] = set()      # paths of checkpoints whose reports have more in them than was written: of validations
         self.status = RUNNING
@@ -44,9 +47,10 @@ class KeptCheckpoints:
         return name
 
     def add(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
-        # A loop may use one name again and again; there is one checkpoint of it.
-        self.kept = [pair for pair in self.kept if pair[0] != checkpoint]
-        self.kept.append((checkpoint, metrics))
+        if checkpoint.path in self._paths:
+            # A loop may use one name again and again; there is one checkpoint of it.
+            self.kept = [pair for pair in self.kept if pair[0] != checkpoint]
+        self._append(checkpoint, metrics)
         most = self.config.num_to_keep
         gone = []
         while most is not None and len(self.kept) > most and (worst := worst_of(self.kept, self.config, most)) is not None:
@@ -54,6 +58,12 @@ class KeptCheckpoints:
         self.save()
         for each in gone:
             self._delete(each)
+
+    def _append(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
+        self.kept.append((checkpoint, metrics))
+        self._paths.add(checkpoint.path)
+        if not self._is_own(checkpoint):
+            self._elsewhere.add(checkpoint.path)
 
     def _delete(self, checkpoint: Checkpoint) -> None:
         name = checkpoint.path.rpartition("/")[2]
@@ -72,33 +82,46 @@ class KeptCheckpoints:
         from raygo.tune.logger.logger import plain
 
         storage = self.storage
-        with_report = len(self.kept) - (1 if storage.files.local else _MIRROR_LAGS)
-        entries = [{**({"name": c.path.rpartition("/")[2]} if self._is_own(c) else {"path": c.path, "on": c._files.name}),
-                    **({"metrics": metrics} if position >= with_report or c.path in self.amended else {})} for position, (c, metrics) in enumerate(self.kept)]
+        with_report = len(self.kept) - (1 if storage.files.local else _NOTED)
+        # Where all are kept, the note would grow with each of them, and is written with each: those that the reports tell of are left out.
+        first = max(0, len(self.kept) - _NOTED) if self.config.num_to_keep is None else 0
+        special = self.amended | self._elsewhere
+        shown = [*((c, metrics, c.path in self.amended) for c, metrics in (self.kept[:first] if special else []) if c.path in special),
+                 *((c, metrics, position >= with_report or c.path in self.amended) for position, (c, metrics) in enumerate(self.kept[first:], first))]
+        entries = [{**({"name": c.path.rpartition("/")[2]} if c.path not in self._elsewhere else {"path": c.path, "on": c._files.name}),
+                    **({"metrics": metrics} if whole else {})} for c, metrics, whole in shown]
         noted = {"version": 1, "status": self.status, "trial_dir_name": storage.trial_dir_name, "trial_id": storage.trial_id,
-                 "trial_name": storage.trial_name, "made": self.made, "checkpoints": entries}
+                 "trial_name": storage.trial_name, "made": self.made, "checkpoints": entries, "and_all_reported": first > 0}
         path = join(storage.experiment_fs_path, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME)
         storage.files.write(path, json.dumps(noted, default=plain, skipkeys=True).encode())
 
     def load(self, noted: dict[str, Any], history: list[dict[str, Any]]) -> list[str]:
         """Take up what an earlier run has left; the names of checkpoints of which nothing is noted, as it was killed before it could."""
-        there = self.storage.whole_folders()
-        reports = {metrics[CHECKPOINT_DIR_NAME]: metrics for metrics in history if metrics.get(CHECKPOINT_DIR_NAME)}
+        there = set(self.storage.whole_folders())
+        reports: dict[str, dict[str, Any]] = {}
+        for metrics in history:
+            if name := metrics.get(CHECKPOINT_DIR_NAME):
+                reports.pop(name, None)        # a name that is used again has its place by its last report
+                reports[name] = metrics
+        if noted.get("and_all_reported"):
+            named = {entry.get("name") for entry in noted["checkpoints"]}
+            for name in [name for name in reports if name in there and name not in named]:
+                self._append(self.storage.checkpoint(name), reports[name])
         for entry in noted["checkpoints"]:
             if (name := entry.get("name")) is None:
                 if entry["on"] == "local" or entry["on"] == self.storage.files.name:
-                    self.kept.append((Checkpoint._on(resolve(entry["path"])[0] if entry["on"] == "local" else self.storage.files, entry["path"]),
-                                      entry.get("metrics", {})))
+                    self._append(Checkpoint._on(resolve(entry["path"])[0] if entry["on"] == "local" else self.storage.files, entry["path"]),
+                                 entry.get("metrics", {}))
             elif name in there:
-                self.kept.append((self.storage.checkpoint(name), entry.get("metrics") or reports.get(name, {})))
+                self._append(self.storage.checkpoint(name), entry.get("metrics") or reports.get(name, {}))
         known = {checkpoint.path.rpartition("/")[2] for checkpoint, _ in self.kept}
         # Those that were reported after the last one that is noted: it was killed between the two.
         last = max((i for i, metrics in enumerate(history) if metrics.get(CHECKPOINT_DIR_NAME) in known), default=-1)
         for metrics in history[last + 1:]:
             if (name := metrics.get(CHECKPOINT_DIR_NAME)) in there:
-                self.kept.append((self.storage.checkpoint(name), metrics))
+                self._append(self.storage.checkpoint(name), metrics)
                 known.add(name)
-        numbered = [name for name in there if name.startswith("checkpoint_")]
+        numbered = sorted(name for name in there if name.startswith("checkpoint_"))
         self.made = max(noted["made"], next_number(numbered))
         newest = max(known & set(numbered), default="")
         return [name for name in numbered if name not in known and name not in reports and name > newest]

@@ -113,8 +113,11 @@ class Run:
         try:
             self._open(storage, pickled)
             self.callbacks = RunCallbacks(self)
-        except BaseException:
+        except BaseException as error:
             self._unlock()
+            if isinstance(error, OSError):
+                raise type(error)(error.errno or 0, f"the run cannot be stored with storage_path={run_config.storage_path!r}: {error.strerror or error}. "
+                                  "Give RunConfig a storage_path that can be read and written", error.filename) from error
             raise
 
     def _open(self, storage: StorageContext | None, pickled: bytes | None) -> None:

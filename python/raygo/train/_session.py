@@ -14,11 +14,12 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pickle import PicklingError
 from typing import Any
 
 from raygo import _step_profile
 from raygo.train._checkpoint import Checkpoint
-from raygo.train._messages import Ask, Brought, Mailbox, Place, Report
+from raygo.train._messages import Ask, Brought, Mailbox, Place, Report, dump
 from raygo.train._reported import CheckpointConsistencyMode, ReportedCheckpoint
 from raygo.train._storage import StorageContext, checkpoint_name
 from raygo.train.error import PreemptionInfo, SessionMisuseError
@@ -86,7 +87,7 @@ class Session:
         self._settle(_UPLOADS_AT_ONCE - 1 if mode is CheckpointUploadMode.ASYNC else None)
         index = self.reports
         now = time.perf_counter()
-        self.mailbox.put(Report(index, metrics, checkpoint is not None, validation, (now - self._reported, *_step_profile.current.take())))
+        self._put(Report(index, metrics, checkpoint is not None, validation, (now - self._reported, *_step_profile.current.take())))
         self.reports += 1        # not before: for a number that nobody has said, the driver would wait
         self._reported = now
         if checkpoint is None:
@@ -99,6 +100,18 @@ class Session:
             self._uploads.append(self._pool.submit(self._bring, index, checkpoint, name, delete, upload))
         else:
             self._bring(index, checkpoint, name, delete, upload)
+
+    def _put(self, report: Report) -> None:
+        try:
+            self.mailbox.put(report)
+        except (TypeError, AttributeError, PicklingError) as error:
+            for name, value in report.metrics.items():
+                try:
+                    dump(value)
+                except Exception:
+                    raise TypeError(f"report: the metric {name!r} is a {type(value).__name__}, which cannot be sent to the driver: {error}. "
+                                    "Report numbers, text, and lists and dicts of them") from error
+            raise
 
     def _bring(self, index: int, checkpoint: Checkpoint, name: str | None, delete: bool,
                upload: Callable[[Checkpoint, str], Checkpoint] | None) -> None:

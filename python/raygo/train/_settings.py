@@ -1,6 +1,7 @@
 """What a user says about a run: how many workers, where results go, what to do about failures."""
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -354,6 +355,8 @@ def check_run_config(config: Any) -> None:
     if config.storage_filesystem is not None and config.storage_path is None:
         raise ValueError("RunConfig: storage_filesystem is given without storage_path: give a path on it")
     if config.storage_path is not None:
+        if not isinstance(config.storage_path, (str, os.PathLike)):
+            raise ValueError(f"RunConfig: storage_path is a {type(config.storage_path).__name__}: give a folder, or a URI such as s3://bucket/runs")
         resolve(config.storage_path, config.storage_filesystem)       # what cannot be understood fails here
     for given, kind, name in ((config.failure_config, FailureConfig, "failure_config"), (config.checkpoint_config, CheckpointConfig, "checkpoint_config")):
         if given is not None and not isinstance(given, kind):

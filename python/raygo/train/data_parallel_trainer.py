@@ -67,6 +67,8 @@ class DataParallelTrainer(BaseTrainer):
                                      "it reports a checkpoint where one is wanted")
         if train_loop_config is not None and not isinstance(train_loop_config, dict):
             raise ValueError(f"train_loop_config is a {type(train_loop_config).__name__}: give a dict")
+        if backend_config is not None and not isinstance(backend_config, BackendConfig):
+            raise ValueError(f"{type(self).__name__}: the backend's config is a {type(backend_config).__name__}: give a BackendConfig, such as TorchConfig")
         self._train_loop_per_worker = train_loop_per_worker
         self._train_loop_config = train_loop_config
         self._backend_config = backend_config or BackendConfig()
