@@ -98,7 +98,7 @@ def test_a_torn_record_ends_the_log(tmp_path):
     folder = tmp_path / "killed"
     (state,) = folder.glob("experiment_state-*.json")
     body = json.loads(state.read_text())
-    body["pickled"] = base64.b85encode(zlib.compress(pickle.dumps([]))).decode()
+    body["pickled"] = base64.b64encode(zlib.compress(pickle.dumps([]))).decode()
     body["log_offset"] = 0                                   # as it was before the first trial
     state.write_text(json.dumps(body))
     log = folder / body["log"]

@@ -132,7 +132,7 @@ class ExperimentState:
                    [(_reference(trial, c), _without_config(m)) for c, m in trial.checkpoints]) for trial in self.trials]
         shown = [{"trial_id": t.trial_id, "trial": str(t), "status": t.status, "folder": t.relative_logdir, "failures": t.num_failures} for t in self.trials]
         body = {"session": self.session, "started": self._began, "saved": time.time(), "log": self._log_name, "log_offset": self._logged,
-                "trials": shown, "pickled": base64.b85encode(zlib.compress(dumps(states, *_KNOWN), 1)).decode()}
+                "trials": shown, "pickled": base64.b64encode(zlib.compress(dumps(states, *_KNOWN), 1)).decode()}
         path = os.path.join(self.folder, f"experiment_state-{self.session}.json")
         with open(path + ".tmp", "w") as file:
             file.write(json.dumps(body, default=str))
@@ -170,7 +170,7 @@ def load_trials(folder: str, storage: Any, settings: dict[str, Any]) -> list[Tri
     with open(max(snapshots, key=os.path.getmtime)) as file:
         body = json.load(file)
     trials: dict[str, Trial] = {}
-    for fields, config, resources, last_result, traces, kept in pickle.loads(zlib.decompress(base64.b85decode(body["pickled"]))):
+    for fields, config, resources, last_result, traces, kept in pickle.loads(zlib.decompress(base64.b64decode(body["pickled"]))):
         trial = _trial(fields, config, resources, storage, settings)
         trial.last_result = {**last_result, "config": config} if last_result else {}
         trial.metric_analysis = traces

@@ -51,6 +51,7 @@ class Experiment:
         self.restore = restore
         self.stopping_criterion, self.stopper = stopping(stop, time_budget_s)
         self.storage: Any = None              # set when the search starts
+        self._one_cpu: Any = None             # thousands of trials share it
 
     @classmethod
     def from_json(cls, name: str, spec: dict[str, Any]) -> Experiment:
@@ -117,7 +118,11 @@ class Experiment:
         from raygo.tune.trainable.util import as_placement_group_factory
 
         wanted = self.resources_per_trial or as_placement_group_factory(self.trainable.default_resource_request(config))
-        return wanted or PlacementGroupFactory([{"CPU": 1}])
+        if wanted is None:
+            if self._one_cpu is None:
+                self._one_cpu = PlacementGroupFactory([{"CPU": 1}])
+            return self._one_cpu
+        return wanted
 
 
 def trainable_class(run: Any) -> Any:

@@ -184,7 +184,7 @@ class Trial:
         """The trial's folder on this machine."""
         if self.relative_logdir is None:
             self.relative_logdir = self._dirname()
-        return os.path.join(self.local_experiment_path, self.relative_logdir)
+        return f"{self.storage.local_path}/{self.relative_logdir}"
 
     logdir = local_dir = local_path
 

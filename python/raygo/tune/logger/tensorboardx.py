@@ -78,7 +78,7 @@ class EventFile:
     def add_scalars(self, scalars: dict[str, float], step: int) -> None:
         """One event with all of them."""
         if scalars:
-            values = [_bytes(1, _bytes(1, tag.encode()) + _float(2, value)) for tag, value in scalars.items()]
+            values = [_bytes(1, _tag(tag) + _float(2, value)) for tag, value in scalars.items()]
             self._write(_double(1, time.time()) + _int(2, int(step)) + _bytes(5, b"".join(values)))
 
     def add_hparams(self, params: dict[str, Any]) -> None:
@@ -108,7 +108,12 @@ class EventFile:
         self._file.write(head + _record(event))
 
 
+_SHORT = [bytes((value,)) for value in range(128)]
+
+
 def _varint(value: int) -> bytes:
+    if 0 <= value < 128:
+        return _SHORT[value]
     value &= (1 << 64) - 1           # negative ones take ten bytes
     out = bytearray()
     while value > 0x7F:
@@ -119,7 +124,7 @@ def _varint(value: int) -> bytes:
 
 
 def _int(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
+    return _SHORT[field << 3] + _varint(value)
 
 
 def _double(field: int, value: float) -> bytes:
@@ -134,7 +139,12 @@ def _float(field: int, value: float) -> bytes:
 
 
 def _bytes(field: int, value: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(value)) + value
+    return _SHORT[field << 3 | 2] + _varint(len(value)) + value
+
+
+@functools.lru_cache(maxsize=4096)
+def _tag(name: str) -> bytes:
+    return _bytes(1, name.encode(errors="replace"))
 
 
 def _record(data: bytes) -> bytes:
