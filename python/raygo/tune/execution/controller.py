@@ -421,7 +421,7 @@ class TuneController:
 
     def _has_failed(self, trial: Trial, error: BaseException) -> None:
         self._runs.take(trial, reusable=False, kill=True)
-        text = _explained(error)
+        text = _explained(trial, error)
         trial.handle_error(error, text)
         retry = trial.should_recover() and not isinstance(error, (ActorUnschedulableError, ValueError)) or (
             isinstance(error, RayTaskError) and trial.should_recover())
@@ -474,9 +474,13 @@ def _up_to_date(trial: Trial) -> bool:
     return bool(newest) and newest[1].get("training_iteration") == trial.last_result.get("training_iteration")
 
 
-def _explained(error: BaseException) -> str:
+def _explained(trial: Trial, error: BaseException) -> str:
     if isinstance(error, RayTaskError):
         return str(error)
+    if isinstance(error, ActorUnschedulableError) and trial.placement_group_factory is not None:
+        wanted = ", ".join(f"{amount:g} {name}" for name, amount in trial.placement_group_factory.required_resources.items())
+        return (f"{trial} cannot run: it asks for {wanted}. {error} A trial's resources are those of tune.with_resources, of a trainer's "
+                "scaling_config, or one CPU.")
     if isinstance(error, (RayError, ValueError)):
         return "".join(traceback.format_exception_only(type(error), error))
     return "".join(traceback.format_exception(error))        # what a user's code raised in this process

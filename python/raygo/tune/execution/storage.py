@@ -62,8 +62,12 @@ class ExperimentStorage:
 
     def prepare(self) -> None:
         """Make the folder, and find out now whether the storage can be written."""
-        self._context.create()
-        os.makedirs(self.local_path, exist_ok=True)
+        try:
+            self._context.create()
+            os.makedirs(self.local_path, exist_ok=True)
+        except OSError as error:
+            raise type(error)(error.errno, f"{error.strerror or error}. The search is stored there: give RunConfig a storage_path that can be written",
+                              error.filename) from error
 
     def trial(self, folder: str, trial_id: str | None = None, trial_name: str | None = None, next_checkpoint: int = 0) -> StorageContext:
         """A trial's folder."""

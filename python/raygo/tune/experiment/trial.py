@@ -1,8 +1,10 @@
 """One trial: its config, its state, what it has reported."""
 from __future__ import annotations
 
-import math
+import base64
+import json
 import os
+import pickle
 import re
 import time
 import uuid
@@ -10,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from raygo.tune.experiment.trace import MetricTrace, flat_numbers
 from raygo.tune.result import EXPR_ERROR_FILE, EXPR_ERROR_PICKLE_FILE, TRAINING_ITERATION
 
 if TYPE_CHECKING:
@@ -23,9 +26,9 @@ TRIAL_STATE_FILENAME = "trial_metadata.json"
 
 # A folder's name may have 255 bytes; the time is appended to this.
 _LONGEST_NAME = int(os.environ.get("TUNE_MAX_LEN_IDENTIFIER", "130"))
-# Numbers of a report that say nothing about how well a trial does.
-_NO_METRICS = frozenset(("pid", "timestamp", "config", "done", "time_this_iter_s", "time_since_restore", "iterations_since_restore",
-                         "timesteps_since_restore"))
+# Of a trial's state as JSON: what it was made of, and what has happened since.
+_MADE_OF = ("trainable_name", "trial_id", "evaluated_params", "experiment_tag", "relative_logdir", "custom_trial_name", "stopping_criterion", "status")
+_SINCE = ("start_time", "num_failures", "num_failures_after_restore", "error_text", "node_ip", "checkpoints_made")
 
 
 class ExportFormat:
@@ -43,45 +46,6 @@ class ExportFormat:
             formats[i] = name.strip().lower()
             if formats[i] not in ("checkpoint", "model", "onnx", "h5"):
                 raise ValueError(f"Unsupported import/export format: {formats[i]}; there are checkpoint, model, onnx, h5")
-
-
-class MetricTrace:
-    """What is kept of the values of one metric.  NaN counts for nothing but `last`."""
-
-    __slots__ = ("_recent", "count", "last", "max", "min", "total")
-
-    def __init__(self) -> None:
-        self.max = self.min = self.last = math.nan
-        self.total, self.count = 0.0, 0
-        self._recent: deque[float] | tuple[float, ...] = deque(maxlen=10)
-
-    def add(self, value: float) -> None:
-        self.last = value
-        if not isinstance(self._recent, deque):
-            self._recent = deque(self._recent, maxlen=10)
-        self._recent.append(value)
-        if value != value:
-            return
-        self.total += value
-        self.count += 1
-        if not value <= self.max:
-            self.max = value
-        if not value >= self.min:
-            self.min = value
-
-    def compact(self) -> None:
-        """No more values are expected."""
-        self._recent = tuple(self._recent)
-
-    def __getitem__(self, scope: str) -> float:
-        if scope in ("max", "min", "last"):
-            return float(getattr(self, scope))
-        if scope == "avg":
-            return self.total / self.count if self.count else math.nan
-        if scope in ("last-5-avg", "last-10-avg"):
-            recent = [v for v in list(self._recent)[-int(scope.split("-")[1]):] if v == v]
-            return sum(recent) / len(recent) if recent else math.nan
-        raise KeyError(scope)
 
 
 class Trial:
@@ -277,6 +241,59 @@ class Trial:
 
     # ---- state
 
+    def get_json_state(self) -> tuple[str, str]:
+        """The trial as it is, as text: what it was made of, and what has happened since.
+
+        Values that JSON does not know are pickled in it.
+        """
+        made = {"config": self.config, "resources": self.placement_group_factory, "max_failures": self.max_failures,
+                "checkpoint_config": self.checkpoint_config, "storage": self.storage}
+        plain = {key: getattr(self, key) for key in _MADE_OF}
+        since = {key: getattr(self, key) for key in _SINCE}
+        return (json.dumps({**plain, "pickled": _text(made)}),
+                json.dumps({**since, "pickled": _text({key: getattr(self, key) for key in ("last_result", "metric_analysis", "checkpoints")})}))
+
+    @classmethod
+    def from_json_state(cls, json_state: str | tuple[str, str], stub: bool = False) -> Trial:
+        """The trial of what `get_json_state` returned, or of its first part."""
+        first, second = (json_state, None) if isinstance(json_state, str) else json_state
+        plain = json.loads(first)
+        made = _of_text(plain.pop("pickled"))
+        trial = cls(plain["trainable_name"], config=made["config"], trial_id=plain["trial_id"], storage=made["storage"], stub=stub,
+                    placement_group_factory=made["resources"], max_failures=made["max_failures"], checkpoint_config=made["checkpoint_config"])
+        since = json.loads(second) if second is not None else {}
+        for key, value in {**plain, **_of_text(since.pop("pickled", None)), **since}.items():
+            setattr(trial, key, value)
+        return trial
+
+    def get_trainable_cls(self) -> Any:
+        """The Trainable that is registered under the trial's name; None for a stub."""
+        from raygo.tune.registry import get_trainable_cls
+
+        return None if self.stub else get_trainable_cls(self.trainable_name)
+
+    def get_ray_actor_ip(self) -> str | None:
+        """The address of the machine that the trial runs on, or ran on."""
+        return self.node_ip
+
+    def should_checkpoint(self) -> bool:
+        """Whether a class is asked for a checkpoint after its last report."""
+        if self.last_result.get("done") and self.checkpoint_at_end:
+            return True
+        return self.checkpoint_freq > 0 and self.last_result.get(TRAINING_ITERATION, 0) % self.checkpoint_freq == 0
+
+    def set_storage(self, new_storage: Any) -> None:
+        """The trial's experiment is elsewhere now."""
+        self.storage = new_storage
+
+    def update_resources(self, resources: Any) -> None:
+        """Other resources, for the next start."""
+        from raygo.tune.trainable.util import as_placement_group_factory
+
+        if self.status == Trial.RUNNING:
+            raise ValueError(f"{self} runs: its resources can be changed when it is paused")
+        self.placement_group_factory = as_placement_group_factory(resources)
+
     def set_status(self, status: str) -> None:
         """PENDING, RUNNING, ..."""
         if status == Trial.RUNNING and self.start_time is None:
@@ -355,18 +372,11 @@ class Trial:
         return fresh
 
 
-def flat_numbers(result: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
-    """The numbers of a report, nested ones as ``a/b``."""
-    found: list[tuple[str, float]] = []
-    for key, value in result.items():
-        if prefix == "" and key in _NO_METRICS:
-            continue
-        if isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool)):
-            found.append((f"{prefix}{key}", value))
-        elif isinstance(value, dict):
-            found.extend(flat_numbers(value, f"{prefix}{key}/"))
-        elif getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-            number = value.item()
-            if isinstance(number, (int, float)):
-                found.append((f"{prefix}{key}", float(number)))
-    return found
+def _text(value: Any) -> str:
+    from raygo.tune.utils.pickling import dumps
+
+    return base64.b64encode(dumps(value)).decode()
+
+
+def _of_text(text: str | None) -> Any:
+    return {} if text is None else pickle.loads(base64.b64decode(text))

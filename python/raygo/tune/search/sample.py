@@ -259,7 +259,7 @@ class Categorical(Domain):
     def __init__(self, categories: Sequence[Any]) -> None:
         self.categories = list(categories)
         if not self.categories:
-            raise ValueError("there is nothing to choose from: give at least one value")
+            raise ValueError("choice([]): there is nothing to choose from, give at least one value")
 
     def uniform(self) -> Categorical:
         """All values alike."""

@@ -105,6 +105,8 @@ def _call_functions(spec: dict[str, Any], functions: list[tuple[Path, Domain]]) 
                 left.append((path, domain))
                 reason = error
                 continue
+            except Exception as error:
+                raise ValueError(f"the function of sample_from at {'/'.join(map(str, path))} failed: {type(error).__name__}: {error}") from error
             while isinstance(value, Domain) and not value.is_function():
                 value = value.sample()
             values[path] = value

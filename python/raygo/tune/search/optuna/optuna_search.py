@@ -93,6 +93,12 @@ class OptunaSearch(Searcher):
             else:
                 self._study.enqueue_trial(self._indexed(flat_point(point)))
 
+    @staticmethod
+    def convert_search_space(spec: dict[str, Any]) -> dict[str, Any]:
+        """A space in Optuna's terms: distributions by name, ``a/b`` for b within a."""
+        without_grids(spec, "Optuna")
+        return {p.name: _distribution(p) for p in (Parameter(path, domain, "Optuna") for path, domain in parse_spec_vars(spec)[1])}
+
     def _indexed(self, flat: dict[str, Any]) -> dict[str, Any]:
         """A point with the numbers of choices that Optuna cannot hold itself."""
         for name, param in self._params().items():

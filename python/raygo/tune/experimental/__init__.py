@@ -1,0 +1,1 @@
+"""What Ray has under this name."""
