@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import raygo
+from raygo.train._preload import Preloading
 from raygo.tune.execution.actor import Common, TrialActor
 from raygo.tune.execution.preload import modules_of
 from raygo.util.placement_group import remove_placement_group
@@ -21,7 +22,7 @@ __all__ = ["Process", "Processes"]
 FAREWELL_ENV = "TUNE_FORCE_TRIAL_CLEANUP_S"
 _FAREWELL_S = 15.0
 # What a trial's process imports before it can serve; it is forked from one that has it.
-_MODULES = ["raygo.tune.execution.actor", "raygo.tune.trainable.function_trainable", "raygo.tune.context", "raygo.train"]
+_MODULES = ("raygo.tune.execution.actor", "raygo.tune.trainable.function_trainable", "raygo.tune.context", "raygo.train")
 
 
 @dataclass
@@ -53,7 +54,8 @@ class Processes:
         self._leaving: dict[Any, tuple[Process, float]] = {}      # ref of stop() -> until when
         self._classes: dict[Any, Any] = {}
         self._farewell = float(os.environ.get(FAREWELL_ENV) or _FAREWELL_S)
-        preload([*_MODULES, *modules_of(common.trainable)])
+        # It goes on while the driver prepares the search.
+        self._preloading: Preloading | None = Preloading((*_MODULES, *modules_of(common.trainable)))
 
     def start(self, trial: Trial, told: tuple[Any, ...]) -> tuple[Process, Any]:
         """A process for a trial; the reference says when it is there."""
@@ -69,6 +71,9 @@ class Processes:
 
     def start_fresh(self, trial: Trial, told: tuple[Any, ...]) -> tuple[Process, Any]:
         """A new process."""
+        if self._preloading is not None:
+            self._preloading.wait()
+            self._preloading = None
         wanted: Any = trial.placement_group_factory
         process = Process(None, wanted)
         make = self._class(wanted)
@@ -175,10 +180,3 @@ class Processes:
             ready, _ = raygo.wait(self.leaving, num_returns=1, timeout=max(0.0, left))
             for ref in ready:
                 self.left(ref)
-
-
-def preload(modules: list[str]) -> None:
-    """Have worker processes forked from one that has imported these."""
-    from raygo._calls import call
-
-    call("modules.preload", {"modules": modules})
