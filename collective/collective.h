@@ -161,7 +161,7 @@ typedef struct rgc_options {
 int rgc_open(const rgc_options *options, const rgc_wait *wait, rgc_group **out, rgc_error *err);
 
 /* Leaves the group: what is queued here fails, what others still wait for from this rank fails there.  Waits for calls under way in this process, which end at
- * once.  NULL is fine.  Memory of rgc_alloc stays mapped until it is freed. */
+ * once; not where it is called by a `done` of the group's own, whose thread then ends the group after it.  NULL is fine.  Memory of rgc_alloc stays mapped until it is freed. */
 void rgc_close(rgc_group *group);
 
 /* Between these two, calls on a group that was closed meanwhile return RAYGO_ESTALE: for callers that cannot tell when their last call is.  rgc_close drops the
@@ -225,7 +225,8 @@ typedef struct rgc_call {
 int rgc_run(rgc_group *group, const rgc_call *call, const rgc_wait *wait, int *source, rgc_error *err);
 
 /* Queues the call; the memory that it names (not the call itself nor its arrays of blocks) must stay until it is done.  Waits while 1024 calls are queued.
- * done, which may be NULL, is called once from a thread of the group's when the call has ended, before waits for it return.
+ * done, which may be NULL, is called once from a thread of the group's when the call has ended, before waits for it return.  It may start calls (as many again
+ * as fit into the queue, since it cannot wait for room), abort and close the group; what would wait for its own thread fails with RAYGO_EDEADLOCK.
  * *out, which may be NULL, is given back with rgc_work_free. */
 int rgc_start(rgc_group *group, const rgc_call *call, const rgc_wait *wait, void (*done)(void *arg, const rgc_error *err), void *arg, rgc_work **out,
               rgc_error *err);

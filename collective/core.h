@@ -116,6 +116,9 @@ struct rgc_msg {                   /* a send or receive under way; p2p.c */
   rgc_error err;
 };
 
+/* The group's own threads, on which its users' functions are called when a call has ended. */
+typedef enum { RGC_NOWHERE, RGC_ON_QUEUE, RGC_ON_MESSAGES } rgc_home;
+
 struct rgc_stray { struct rgc_stray *next; int peer; uint32_t tag; size_t bytes, at; uint8_t data[]; };
 
 struct rgc_group {
@@ -137,6 +140,8 @@ struct rgc_group {
 
   struct rgc_seg *seg;
   size_t map_bytes;
+  int fd;                          /* of the segment's file, for a forked child: segment.c */
+  rgc_group *next_mapped;
   struct rgc_line *mine;
   _Atomic int map_refs;            /* the group, each work, and each piece of its arena in use */
   rgc_net net;
@@ -156,6 +161,7 @@ struct rgc_group {
   pthread_mutex_t mu;              /* guards what follows */
   pthread_cond_t more, room, out;  /* for the worker; the queue got shorter; the last call left a group that closes */
   bool busy, closing, thread;      /* busy: it is some thread's turn */
+  rgc_home closer;                 /* whose thread is to end the group: it was closed there */
   rgc_work *head, *tail;
   int queued, inside;              /* inside: calls in this group now */
   pthread_t worker;
@@ -215,7 +221,7 @@ bool rgc_all_watched(void);
 void rgc_look_at_pids(rgc_group *g);                               /* where there are no pidfds */
 
 /* ---- segment.c */
-int rgc_segment_make(rgc_group *g, uint64_t nonce, int *fd, rgc_error *err);
+int rgc_segment_make(rgc_group *g, uint64_t nonce, rgc_error *err);
 int rgc_segment_join(rgc_group *g, uint64_t nonce, int pid, int fd, rgc_error *err);
 static inline uint8_t *rgc_base(const rgc_group *g) { return (uint8_t *)g->seg; }
 static inline uint8_t *rgc_slot(const rgc_group *g, int local, uint32_t chunk) {
@@ -239,6 +245,11 @@ void rgc_copy(void *dst, const void *src, size_t n);
 /* ---- queue.c */
 int rgc_valid(rgc_group *g, const rgc_call *c, rgc_error *err);
 void rgc_queue_close(rgc_group *g);
+void rgc_queue_closing(rgc_group *g);                              /* nothing may begin any more; waits for nothing */
+/* A thread of the group's begins, or ends: an end may have to end the group too. */
+void rgc_come_home(rgc_group *g, rgc_home where);
+void rgc_leave_home(rgc_group *g, rgc_home where);
+rgc_home rgc_at_home(const rgc_group *g);                          /* which of the group's threads this is */
 void rgc_work_end(rgc_work *w, const rgc_error *err);
 void rgc_work_ref(rgc_work *w);
 
@@ -251,6 +262,7 @@ int rgc_collective_nodes(struct rgc_ctx *x);
 int rgc_message(struct rgc_ctx *x, int *source);
 int rgc_message_start(rgc_group *g, rgc_work *w, rgc_error *err);
 int rgc_message_cancel(rgc_work *w);
+void rgc_p2p_closing(rgc_group *g);
 void rgc_p2p_close(rgc_group *g);
 struct rgc_part { bool send; int peer; void *buf; size_t bytes; };
 int rgc_exchange(struct rgc_ctx *x, const struct rgc_part *parts, int n);   /* all at once, as part of a collective */
@@ -259,4 +271,5 @@ int rgc_exchange(struct rgc_ctx *x, const struct rgc_part *parts, int n);   /* a
 /* ---- group.c */
 int rgc_enter(rgc_group *g, rgc_error *err);                       /* a call begins; not 0: it must not */
 void rgc_leave(rgc_group *g);
+void rgc_finish(rgc_group *g);                                     /* the rest of rgc_close */
 #endif

@@ -228,23 +228,19 @@ static int place_ranks(struct meeting *m) {
 static int share_memory(struct meeting *m) {
   rgc_group *g = m->g;
   char key[256];
-  int fd = -1;
   struct place p;
   rgc_error ignored = {0};
   key_of(key, sizeof key, g->name, "node/", g->node);
   if (!g->me) {
     memset(&p, 0, sizeof p);
-    int r = rgc_segment_make(g, m->me.nonce, &fd, m->err);
-    p = (struct place){.nonce = m->me.nonce, .code = r, .pid = (int32_t)getpid(), .fd = fd};
+    int r = rgc_segment_make(g, m->me.nonce, m->err);
+    p = (struct place){.nonce = m->me.nonce, .code = r, .pid = (int32_t)getpid(), .fd = g->fd};
     if (r) snprintf(p.message, sizeof p.message, "%s", m->err->message);
     if (g->nlocal > 1) {
       int s = store_set(g, key, &p, sizeof p, r ? &ignored : m->err);
       if (!r) r = s;
     }
-    if (r) {
-      if (fd >= 0) close(fd);
-      return r;
-    }
+    if (r) return r;
   } else {
     size_t got;
     int r = store_get(g, key, left(m), &p, sizeof p, sizeof p, &got, m->err);
@@ -262,16 +258,14 @@ static int share_memory(struct meeting *m) {
   }
   uint32_t none = RGC_ABSENT;
   atomic_compare_exchange_strong(&g->mine->state, &none, RGC_PRESENT);
-  /* All of the node have it when this step is done: then nobody needs the descriptor. */
+  /* All of the node have it when this step is done. */
   struct rgc_ctx x;
   rgc_wait wait = {left(m), m->wait ? m->wait->check : NULL, m->wait ? m->wait->arg : NULL};
   rgc_ctx_init(&x, g, NULL, &wait, m->err);
   x.seq = 1;                           /* nobody may be missing */
   int r = rgc_watch(g, m->err);
   if (!r) rgc_post(&x);
-  if (!r) r = rgc_await_all(&x, g->step);
-  if (fd >= 0) close(fd);
-  return r;
+  return r ? r : rgc_await_all(&x, g->step);
 }
 
 static void far_failed(rgc_group *g, int code, int rank, const char *message) { rgc_break(g, code ? code : RAYGO_EGROUP, rank, message ? message : "Another node failed."); }
@@ -318,6 +312,7 @@ static rgc_group *new_group(const rgc_options *o) {
   else if (gethostname(host, sizeof host - 1)) snprintf(host, sizeof host, "?");
   g->name = strdup(o->name);
   g->node_name = strdup(host);
+  g->fd = -1;
   g->rank = o->rank;
   g->size = o->size;
   g->timeout_ns = o->timeout_ns ? o->timeout_ns : DEFAULT_TIMEOUT;
@@ -383,7 +378,8 @@ int rgc_open(const rgc_options *o, const rgc_wait *wait, rgc_group **out, rgc_er
 
 static bool under_way(rgc_group *g) {
   pthread_mutex_lock(&g->mu);
-  bool is = g->seg && g->mine && (g->busy || g->head);
+  bool ended = g->busy && rgc_at_home(g) == RGC_ON_QUEUE;   /* the call whose `done` this is called by */
+  bool is = g->seg && g->mine && ((g->busy && !ended) || g->head);
   pthread_mutex_unlock(&g->mu);
   return is;
 }
@@ -399,6 +395,20 @@ void rgc_close(rgc_group *g) {
     snprintf(text, sizeof text, "Rank %d (pid %d on node %s) closed group %s while a call of its own was under way.", g->rank, (int)getpid(), g->node_name, g->name);
     rgc_break(g, RAYGO_EGROUP, g->rank, text);
   }
+  rgc_home here = rgc_at_home(g);
+  if (here == RGC_NOWHERE) {
+    rgc_finish(g);
+    return;
+  }
+  /* Called by what the user wanted to run when a call ended: the thread that this is cannot wait for itself, so it does the rest when it ends. */
+  pthread_mutex_lock(&g->mu);
+  g->closer = here;
+  pthread_mutex_unlock(&g->mu);
+  rgc_queue_closing(g);
+  rgc_p2p_closing(g);
+}
+
+void rgc_finish(rgc_group *g) {
   rgc_p2p_close(g);
   rgc_queue_close(g);
   if (g->seg && g->mine) rgc_unwatch(g);

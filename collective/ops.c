@@ -160,6 +160,9 @@ static int reduce_direct(const struct reduction *a) {
   for (size_t at = lo; at < hi; at += step) {
     size_t n = least(step, hi - at), off = (at - lo) * a->size;
     const void *from[RGC_MAX_LOCAL];
+    /* Others' arrays are written to, which are their own again once they have failed. */
+    int r = rgc_usable(x);
+    if (r) return r;
     for (int i = 0; i < g->nlocal; i++) from[i] = src[i] + off;
     a->kernel(dst[first] + off, from, g->nlocal, n, a->divide);
     for (int i = 0; i < g->nlocal; i++)

@@ -392,6 +392,7 @@ static void look_after(rgc_group *g, bool closing) {
 
 static void *run_messages(void *arg) {
   rgc_group *g = arg;
+  rgc_come_home(g, RGC_ON_MESSAGES);
   pthread_mutex_lock(&g->p2p_mu);
   for (;;) {
     uint32_t seen = atomic_load(&g->mine->bell);
@@ -408,6 +409,7 @@ static void *run_messages(void *arg) {
     pthread_mutex_lock(&g->p2p_mu);
   }
   pthread_mutex_unlock(&g->p2p_mu);
+  rgc_leave_home(g, RGC_ON_MESSAGES);
   return NULL;
 }
 
@@ -467,15 +469,17 @@ int rgc_message_cancel(rgc_work *w) {
   return done;
 }
 
-void rgc_p2p_close(rgc_group *g) {
+void rgc_p2p_closing(rgc_group *g) {
   pthread_mutex_lock(&g->p2p_mu);
   g->p2p_stop = true;
   bool thread = g->p2p_thread;
   pthread_mutex_unlock(&g->p2p_mu);
-  if (thread) {
-    rgc_ring_bell(g, g->me);
-    pthread_join(g->p2p_worker, NULL);
-  }
+  if (thread) rgc_ring_bell(g, g->me);
+}
+
+void rgc_p2p_close(rgc_group *g) {
+  rgc_p2p_closing(g);
+  if (g->p2p_thread && g->closer != RGC_ON_MESSAGES) pthread_join(g->p2p_worker, NULL);
   while (g->strays) {
     struct rgc_stray *s = g->strays;
     g->strays = s->next;

@@ -10,6 +10,8 @@
 
 #define QUEUE 1024
 
+static __thread struct { const rgc_group *group; rgc_home where; } home __attribute__((tls_model("initial-exec")));
+
 /* ------------------------------------------------------------------------------------------------ arguments */
 
 static int bad(rgc_group *g, rgc_error *err, const char *kind, const char *what) {
@@ -97,6 +99,32 @@ void rgc_leave(rgc_group *g) {
   pthread_mutex_unlock(&g->mu);
 }
 
+/* ------------------------------------------------------------------------------------------------ the group's own threads */
+
+rgc_home rgc_at_home(const rgc_group *g) { return home.group == g ? home.where : RGC_NOWHERE; }
+
+void rgc_come_home(rgc_group *g, rgc_home where) {
+  home.group = g;
+  home.where = where;
+}
+
+void rgc_leave_home(rgc_group *g, rgc_home where) {
+  pthread_mutex_lock(&g->mu);
+  bool closes = g->closer == where;
+  pthread_mutex_unlock(&g->mu);
+  home.group = NULL;                 /* so that what is called back from now on may not take this for a thread that goes on */
+  if (!closes) return;
+  pthread_detach(pthread_self());
+  rgc_finish(g);
+}
+
+/* A wait on the thread that alone can end it. */
+static int would_wait_for_itself(rgc_group *g, rgc_error *err, const char *what) {
+  return rgc_fail(err, RAYGO_EDEADLOCK, g->rank,
+                  "%s of group %s was called when another call had ended, on the thread that would have to run it, and so would wait for ever. Start the call there, or wait elsewhere.", what,
+                  g->name);
+}
+
 /* ------------------------------------------------------------------------------------------------ works */
 
 void rgc_work_ref(rgc_work *w) { atomic_fetch_add(&w->refs, 1); }
@@ -136,6 +164,8 @@ static rgc_work *new_work(rgc_group *g, const rgc_call *c, const rgc_wait *wait,
 int rgc_work_wait(rgc_work *w, const rgc_wait *wait, int *source, rgc_error *err) {
   int64_t deadline = wait && wait->timeout_ns > 0 ? wait->timeout_ns : -1, began = 0;
   if (is_forked(w->group) && !rgc_work_done(w)) return forked(w->group, err);   /* what would end it is not in this process */
+  if (!rgc_work_done(w) && rgc_at_home(w->group) == (w->call.kind >= RGC_SEND ? RGC_ON_MESSAGES : RGC_ON_QUEUE))
+    return would_wait_for_itself(w->group, err, "A wait for a call");
   for (uint32_t state; (state = atomic_load_explicit(&w->state, memory_order_acquire)) != 2;) {
     int64_t now = rgc_now(), ns = INT64_C(100000000);
     if (!began) {
@@ -168,11 +198,12 @@ static void run_work(rgc_group *g, rgc_work *w) {
 
 static void *work_off(void *arg) {
   rgc_group *g = arg;
+  rgc_come_home(g, RGC_ON_QUEUE);
   pthread_mutex_lock(&g->mu);
   for (;;) {
     while (g->busy || (!g->head && !g->closing)) pthread_cond_wait(&g->more, &g->mu);
     rgc_work *w = g->head;
-    if (!w) break;
+    if (!w || g->closing) break;     /* what is queued then is ended by who closes */
     g->head = w->next;
     if (!g->head) g->tail = NULL;
     g->queued--;
@@ -186,6 +217,7 @@ static void *work_off(void *arg) {
     leave_locked(g);
   }
   pthread_mutex_unlock(&g->mu);
+  rgc_leave_home(g, RGC_ON_QUEUE);
   return NULL;
 }
 
@@ -201,6 +233,8 @@ static int start_thread(rgc_group *g, rgc_error *err) {   /* mu */
 }
 
 static int wait_for_room(rgc_group *g, const rgc_wait *wait, rgc_error *err) {   /* mu */
+  if (rgc_at_home(g) != RGC_NOWHERE && !g->closing)   /* it cannot wait for what it has to make itself */
+    return g->queued < 2 * QUEUE ? 0 : would_wait_for_itself(g, err, "A call that finds the queue full");
   while (g->queued >= QUEUE && !g->closing) {
     struct timespec t;
     int64_t until = rgc_now() + INT64_C(100000000);
@@ -280,6 +314,7 @@ int rgc_run(rgc_group *g, const rgc_call *c, const rgc_wait *wait, int *source, 
   bool message = c->kind >= RGC_SEND;
   pthread_mutex_lock(&g->mu);
   if (g->closing) r = gone(g, err);
+  else if (!message && rgc_at_home(g) == RGC_ON_QUEUE) r = would_wait_for_itself(g, err, rgc_kind_name(c->kind));
   else if (!message && (g->busy || g->head || g->nodes > 1)) return queue_and_wait(g, c, wait, err);
   if (r) {
     pthread_mutex_unlock(&g->mu);
@@ -320,23 +355,29 @@ int rgc_work_cancel(rgc_work *w) {
   snprintf(text, sizeof text, "Rank %d of group %s cancelled %s, which the other ranks need it for.", g->rank, g->name, rgc_kind_name(w->call.kind));
   rgc_fail(&err, RAYGO_ECANCELED, g->rank, "%s", text);
   rgc_break(g, RAYGO_EGROUP, g->rank, text);
+  rgc_leave(g);                        /* before `done`, which may close the group and would wait for this call */
   rgc_work_end(w, &err);
-  rgc_leave(g);
   return 1;
+}
+
+void rgc_queue_closing(rgc_group *g) {
+  pthread_mutex_lock(&g->mu);
+  g->closing = true;
+  pthread_cond_broadcast(&g->more);
+  pthread_cond_broadcast(&g->room);
+  pthread_mutex_unlock(&g->mu);
 }
 
 /* The group is broken or left already, so that what runs ends by itself. */
 void rgc_queue_close(rgc_group *g) {
   rgc_error err;
   gone(g, &err);
+  rgc_queue_closing(g);
   pthread_mutex_lock(&g->mu);
-  g->closing = true;
   rgc_work *queued = g->head;
   g->head = g->tail = NULL;
   g->queued = 0;
-  pthread_cond_broadcast(&g->more);
-  pthread_cond_broadcast(&g->room);
-  bool thread = g->thread;
+  bool thread = g->thread && g->closer != RGC_ON_QUEUE;
   pthread_mutex_unlock(&g->mu);
   for (rgc_work *next; queued; queued = next) {
     next = queued->next;

@@ -1,7 +1,7 @@
 /* The memory that ranks of a node share: making it, joining it, and arrays in it.
  *
- * The file has no name: the ranks open it through /proc/<pid of the first>/fd, and once all have, nobody has a descriptor of it any more.  It goes with the
- * last process that maps it, however that ends. */
+ * The file has no name: the ranks open it through /proc/<pid of the first>/fd.  It goes with the last process that has it, however that ends.  A forked
+ * child gets a copy of it in place of the memory itself, page by page as it writes: nothing that it does with its parent's arrays reaches a rank. */
 #include "core.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -32,12 +32,50 @@ static int no_memory(rgc_group *g, uint64_t bytes, const char *what, rgc_error *
                   g->rank, g->name, what, (unsigned long long)(bytes >> 20), strerror(e), (unsigned long long)(g->arena_option >> 20));
 }
 
+static pthread_mutex_t mapped_mu = PTHREAD_MUTEX_INITIALIZER;
+static rgc_group *mapped;            /* those whose memory is there, open or closed */
+
+static void before_fork(void) { pthread_mutex_lock(&mapped_mu); }
+static void after_in_parent(void) { pthread_mutex_unlock(&mapped_mu); }
+
+static void after_in_child(void) {
+  for (rgc_group *g = mapped; g; g = g->next_mapped) {
+    void *own = mmap(g->seg, g->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, g->fd, 0);
+    /* Where the kernel lends no memory (vm.overcommit_memory = 2): better that the child ends when it writes than that a rank computes with what it wrote. */
+    if (own == MAP_FAILED) mprotect(g->seg, g->map_bytes, PROT_READ);
+    close(g->fd);
+    g->fd = -1;
+  }
+  mapped = NULL;
+  pthread_mutex_unlock(&mapped_mu);
+}
+
+static void care_for_children(void) { pthread_atfork(before_fork, after_in_parent, after_in_child); }
+
+static void unlist(rgc_group *g) {
+  pthread_mutex_lock(&mapped_mu);
+  for (rgc_group **at = &mapped; *at; at = &(*at)->next_mapped)
+    if (*at == g) {
+      *at = g->next_mapped;
+      break;
+    }
+  pthread_mutex_unlock(&mapped_mu);
+}
+
+/* Keeps the descriptor. */
 static int map(rgc_group *g, int fd, uint64_t bytes, rgc_error *err) {
+  static pthread_once_t first = PTHREAD_ONCE_INIT;
+  pthread_once(&first, care_for_children);
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (p == MAP_FAILED) return no_memory(g, bytes, "map", err);
-  g->seg = p;
   g->map_bytes = bytes;
   atomic_store(&g->map_refs, 1);
+  pthread_mutex_lock(&mapped_mu);
+  g->seg = p;
+  g->fd = fd;
+  g->next_mapped = mapped;
+  mapped = g;
+  pthread_mutex_unlock(&mapped_mu);
   return 0;
 }
 
@@ -47,7 +85,7 @@ static int touched_maps(rgc_group *g, rgc_error *err) {
   return 0;
 }
 
-int rgc_segment_make(rgc_group *g, uint64_t nonce, int *fd, rgc_error *err) {
+int rgc_segment_make(rgc_group *g, uint64_t nonce, rgc_error *err) {
   struct rgc_seg s = {.magic = MAGIC, .nonce = nonce, .nlocal = (uint32_t)g->nlocal, .version = VERSION, .slot_bytes = slot_bytes(g->nlocal)};
   uint64_t n = (uint64_t)g->nlocal;
   /* Slots of equal places within a page make loads wait for unrelated stores, so each begins a little further into its page. */
@@ -59,16 +97,11 @@ int rgc_segment_make(rgc_group *g, uint64_t nonce, int *fd, rgc_error *err) {
   s.arenas_at = up(s.rings_at + n * n * sizeof(struct rgc_ring), REGION);
   s.arena_bytes = up(g->arena_option ? g->arena_option : ARENA, REGION);
   s.bytes = s.arenas_at + n * s.arena_bytes;
-  *fd = memfd_create("raygo-group", MFD_CLOEXEC);
-  if (*fd < 0) return rgc_fail(err, RAYGO_EINTERNAL, g->rank, "Rank %d of group %s could not make a memory file: %s.", g->rank, g->name, strerror(errno));
-  if (ftruncate(*fd, (off_t)s.bytes)) {
-    int r = no_memory(g, s.bytes, "reserve", err);
-    close(*fd);
-    return r;
-  }
-  int r = map(g, *fd, s.bytes, err);
+  int fd = memfd_create("raygo-group", MFD_CLOEXEC);
+  if (fd < 0) return rgc_fail(err, RAYGO_EINTERNAL, g->rank, "Rank %d of group %s could not make a memory file: %s.", g->rank, g->name, strerror(errno));
+  int r = ftruncate(fd, (off_t)s.bytes) ? no_memory(g, s.bytes, "reserve", err) : map(g, fd, s.bytes, err);
   if (r) {
-    close(*fd);
+    close(fd);
     return r;
   }
   *g->seg = s;
@@ -86,9 +119,9 @@ int rgc_segment_join(rgc_group *g, uint64_t nonce, int pid, int remote, rgc_erro
                     "Rank %d of group %s could not open the group's memory at rank %d (%s: %s). That process has ended, or this one may not look into it: run all "
                     "ranks of a node as one user, with /proc mounted.", g->rank, g->name, g->rank_of[0], path, strerror(errno));
   }
-  int r = fstat(fd, &st) ? RAYGO_EINTERNAL : 0;
-  if (!r && (uint64_t)st.st_size >= sizeof(struct rgc_seg)) r = map(g, fd, (uint64_t)st.st_size, err);
-  close(fd);
+  bool long_enough = !fstat(fd, &st) && (uint64_t)st.st_size >= sizeof(struct rgc_seg);
+  int r = long_enough ? map(g, fd, (uint64_t)st.st_size, err) : 0;
+  if (!g->seg) close(fd);
   if (r) return r;
   if (!g->seg || g->seg->magic != MAGIC || g->seg->nonce != nonce || g->seg->version != VERSION || g->seg->nlocal != (uint32_t)g->nlocal) {
     return rgc_fail(err, RAYGO_EVERSION, g->rank_of[0],
@@ -104,7 +137,11 @@ struct rgc_piece { struct rgc_piece *next; size_t at, bytes; bool used; };
 
 void rgc_drop(rgc_group *g) {
   if (atomic_fetch_sub(&g->map_refs, 1) != 1) return;
-  if (g->seg) munmap(g->seg, g->map_bytes);
+  if (g->seg) {
+    unlist(g);
+    munmap(g->seg, g->map_bytes);
+  }
+  if (g->fd >= 0) close(g->fd);
   for (int i = 0; i < g->nlocal; i++) free((void *)g->touched[i]);
   while (g->pieces) {
     struct rgc_piece *p = g->pieces;

@@ -460,3 +460,72 @@ def test_memory_goes_with_the_last_process(launch: Callable[..., Any]) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     until(lambda: not holders(inode), "the group's memory to go")
+
+
+def child_writes(rank: Rank) -> None:
+    """A child has its parent's arrays as they were: what it writes is its own, before and after its parent closed the group."""
+    g = rank.group()
+    m = g.alloc(1 << 20)
+    x = np.frombuffer(m, np.float32)
+    x[:] = 1
+    for closed in (False, True):
+        if closed:
+            g.close()
+        read, write = os.pipe()
+        pid = os.fork()
+        if not pid:
+            try:
+                seen = int(x.sum())
+                x[:] = 7
+                grandchild = os.fork()
+                if not grandchild:
+                    x[:] = 9
+                    os._exit(0)
+                os.waitpid(grandchild, 0)
+                os.write(write, f"{seen} {int(x.sum())}".encode())
+            finally:
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            assert pipe.read() == f"{len(x)} {7 * len(x)}"
+        os.waitpid(pid, 0)
+        assert (x == 1).all()
+        if not closed:
+            y = np.frombuffer(g.alloc(x.nbytes), np.float32)
+            g.allreduce(at(x), at(y), len(x), F32, 0)
+            assert (y == rank.size).all()
+
+
+def test_what_a_forked_child_writes_is_its_own(together: Callable[..., Any]) -> None:
+    together(2, child_writes)
+
+
+def aborted_in_place(rank: Rank) -> int:
+    """The other rank's part of the result, as far as it was written after the abort."""
+    g = rank.group()
+    x = np.frombuffer(g.alloc(256 << 20), np.float32)
+    begins, ends = (0, len(x) // 2 - 1) if rank.rank == 0 else (len(x) // 2, len(x) - 1)
+    x[:] = 1
+    g.barrier()
+    work = g.iallreduce(at(x), at(x), len(x), F32, 0, x)
+    while x[begins] == 1:  # until the reduction has begun
+        time.sleep(0)
+    if rank.rank == 0:
+        with pytest.raises(_binding.GroupError):
+            g.abort("enough")
+            work.wait()
+    else:
+        with pytest.raises(_binding.GroupError, match="enough"):
+            work.wait()
+    return int(x[ends])
+
+
+def test_reduction_in_place_sees_an_abort(launch: Callable[..., Any]) -> None:
+    """Whether the abort comes before its end is up to the scheduler; that it never does would be a fault."""
+    for _ in range(10):
+        ranks = launch(2, aborted_in_place)
+        results = ranks.results()
+        ranks.end()
+        if 1 in results:
+            return
+    pytest.fail(f"after an abort each rank still reduced all of its part: {results}")

@@ -205,3 +205,69 @@ def closed_with_work(rank: Rank) -> None:
 
 def test_close_ends_what_was_started(together: Callable[..., Any]) -> None:
     together(2, closed_with_work)
+
+
+def closes_in_a_callback(rank: Rank) -> list[str]:
+    x, said = np.ones(10, np.float32), []
+    to = 1 - rank.rank
+    for i, name in enumerate(("iallreduce", "isend", "irecv", "last")):
+        g = rank.group(f"g{i}")
+        threads = threading.active_count()
+        ended = threading.Event()
+
+        def done(g: Any = g if name != "last" else None, ended: threading.Event = ended) -> None:
+            if g is not None:
+                g.close()
+            ended.set()
+
+        # The other side of a message must not have left before it came.
+        g.allreduce(at(x), at(x), 10, F32, 4)
+        if name in ("isend", "irecv"):
+            sends = (name == "isend") == (rank.rank == 0)
+            work = getattr(g, "isend" if sends else "irecv")(at(x), 10, F32, to, 5, x, done)
+        else:
+            work = g.iallreduce(at(x), at(x), 10, F32, 4, x, done)
+        del done
+        if name == "last":
+            del g, work  # whose last reference goes on the group's thread
+        assert ended.wait(60), name
+        if name != "last":
+            assert work.wait() in (-1, to)  # from whom it came
+            with pytest.raises(_binding.GroupError, match="closed"):
+                g.barrier()
+        assert threading.active_count() <= threads
+        said.append(name)
+    return said
+
+
+def test_group_closed_when_a_call_has_ended(together: Callable[..., Any]) -> None:
+    assert together(2, closes_in_a_callback) == [["iallreduce", "isend", "irecv", "last"]] * 2
+
+
+def calls_in_a_callback(rank: Rank) -> None:
+    g = rank.group()
+    x, more, full, said = np.ones(4, np.float32), [], threading.Event(), []
+
+    def done() -> None:
+        full.wait(60)
+        for call in (g.barrier, lambda: more[0].wait()):
+            more.append(g.iallreduce(at(x), at(x), 4, F32, 4, x))  # though there is no room
+            with pytest.raises(_binding.GroupError, match="wait for ever") as error:
+                call()
+            said.append(error.value.code)
+
+    first = g.iallreduce(at(x), at(x), 4, F32, 4, x, done)
+    queue = [g.iallreduce(at(x), at(x), 4, F32, 4, x) for _ in range(1024)]
+    full.set()
+    for work in [first, *queue]:
+        work.wait(60)
+    for work in more:
+        work.wait(60)
+    assert said == [23, 23]
+    assert (x == 1).all()
+    g.barrier()
+    g.close()
+
+
+def test_calls_of_a_callback_wait_for_nothing(together: Callable[..., Any]) -> None:
+    together(2, calls_in_a_callback)
