@@ -13,7 +13,7 @@
  * Threads   Any thread may call anything at any time; collectives of one group run one after the other.
  * Fork      In a forked child every call on its parent's groups returns RAYGO_EFORKED.
  * Results   Each element is reduced by one rank in the order of ranks, so all ranks get the same bits.  bfloat16 and float16 are added up in float32 and
- *           rounded once.  Integers wrap around.  min and max of floats give NaN where any rank has one.  Of bool, sum, max and bor are "or", product,
+ *           rounded once on each node, and once more for each node whose sum is added.  Integers wrap around.  min and max of floats give NaN where any rank has one.  Of bool, sum, max and bor are "or", product,
  *           min and band are "and"; avg divides the sum by the number of ranks, integers towards zero; bool has no avg, floats no bitwise operations.
  * Codes     Functions return 0 or a code of raygo_status.h and, unless err is NULL, say in it what happened. */
 #ifndef RGC_COLLECTIVE_H

@@ -143,6 +143,23 @@ def test_a_group_that_the_driver_declares():
     collective.destroy_collective_group("declared")
 
 
+def test_threads_of_one_actor_join_a_declared_group_once():
+    def total(c):
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(8) as pool:
+            handles = list(pool.map(lambda _: c.get_group_handle("threads"), range(8)))
+        array = np.ones(4)
+        c.allreduce(array, "threads")
+        return len(set(map(id, handles))), array.tolist()
+
+    actors = [Member.remote() for _ in range(2)]
+    collective.create_collective_group(actors, 2, [0, 1], backend="gloo", group_name="threads", gloo_timeout=20_000)
+    assert everywhere(actors, total) == [(1, [2.0] * 4)] * 2
+    for actor in actors:
+        raygo.kill(actor)
+
+
 def test_tasks_and_several_groups():
     @raygo.remote(num_cpus=1)
     def task(rank):

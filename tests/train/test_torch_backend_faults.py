@@ -8,6 +8,7 @@ import tempfile
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from torch_ranks import run, start
@@ -329,3 +330,126 @@ def test_torchrun(tmp_path):
                           env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert "raygo 3000.0" in done.stdout
+
+
+def test_a_rank_that_is_late_for_one_barrier_is_not_taken_for_the_next():
+    def ops():
+        import datetime
+
+        import torch.distributed as dist
+
+        rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
+        said = None
+        if rank:
+            store.wait(["given up"], datetime.timedelta(seconds=60))
+        try:
+            dist.monitored_barrier(timeout=datetime.timedelta(seconds=60 if rank else 1))
+        except RuntimeError as error:
+            said = str(error)
+        store.set("given up", "")
+        dist.monitored_barrier(timeout=datetime.timedelta(seconds=60))
+        dist.monitored_barrier()
+        return said
+
+    for said in run(ops):
+        assert "rank 1" in said and "did not come" in said
+
+
+def test_a_store_that_was_used_in_vain():
+    """Ranks that gave up another number of times, or left groups behind, find each other in the same store."""
+    import torch.distributed as dist
+
+    from raygo import _binding
+    from raygo.util.collective._torch_store import agree
+
+    store = dist.HashStore()
+
+    def join(rank, size, timeout):
+        try:
+            return agree(store, "g", rank, size, timeout)
+        except _binding.GroupError as error:
+            return str(error)
+
+    def all_ranks(size):
+        with ThreadPoolExecutor(size) as pool:
+            return list(pool.map(lambda rank: join(rank, size, 60), range(size)))
+
+    assert "rank 1 waited for rank 0" in join(1, 3, 0.2)
+    assert "3 ranks, 2 did not come in time (1, 2)" in join(0, 3, 0.2)
+    assert "rank 1 waited for rank 0" in join(1, 3, 0.2)
+    numbers = [all_ranks(3) for _ in range(3)]
+    assert all(len(set(n)) == 1 for n in numbers) and len({n[0] for n in numbers}) == 3
+    assert "rank 2 waited" in join(2, 3, 0.2)
+    assert "did not come in time (1, 2)" in join(0, 3, 0.2)
+    again = all_ranks(3)
+    assert len(set(again)) == 1 and again not in numbers
+
+
+def test_coalescing_that_an_exception_ends():
+    def ops():
+        import torch.distributed as dist
+
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        rank, tensor = dist.get_rank(), torch.ones(3)
+        backend._start_coalescing()
+        try:
+            backend.send([tensor], rank, 0)         # to itself, which cannot be
+        except ValueError:
+            work = backend._end_coalescing()
+        work.wait()
+        ended = [work.is_completed(), work.get_future().done()]
+        options = dist.AllreduceOptions()
+        options.asyncOp = True
+        backend._start_coalescing()                 # and nobody ends it
+        backend.allreduce([tensor], options)
+        backend._start_coalescing()
+        backend.allreduce([tensor], options)
+        backend._end_coalescing().wait()
+        dist.all_reduce(tensor)
+        return ended, tensor.tolist()
+
+    assert run(ops) == [([True, True], [8.0] * 3)] * 2
+
+
+def test_buckets_stay_where_torch_put_them_on_versions_not_tested():
+    def ops():
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+
+        from raygo.util.collective import torch_backend
+
+        tested = dict(torch_backend._BUCKET_REFERENCES)
+        torch_backend._BUCKET_REFERENCES.clear()
+        try:
+            group = dist.new_group(backend="raygo")
+        finally:
+            torch_backend._BUCKET_REFERENCES.update(tested)     # the process has other tests to run
+        backend = group._get_backend(torch.device("cpu"))
+        model = DistributedDataParallel(torch.nn.Linear(400, 400), gradient_as_bucket_view=True, process_group=group)
+        model(torch.ones(2, 400) * (dist.get_rank() + 1)).sum().backward()
+        return backend._adopting, len(backend._adopted), model.module.weight.grad[3, 3].item()
+
+    assert run(ops) == [(False, 0, 3.0)] * 2
+
+
+def test_child_processes_cannot_change_gradients():
+    def ops():
+        from torch.nn.parallel import DistributedDataParallel
+
+        model = DistributedDataParallel(torch.nn.Linear(400, 400), gradient_as_bucket_view=True)
+        for _ in range(2):
+            model.zero_grad(set_to_none=False)
+            model(torch.ones(2, 400)).sum().backward()
+        gradient = model.module.weight.grad
+        import torch.distributed as dist
+
+        assert gradient.untyped_storage().data_ptr() in dist.group.WORLD._get_backend(torch.device("cpu"))._adopted
+        before = gradient.clone()
+        child = os.fork()
+        if not child:
+            gradient.numpy()[:] = 7
+            os._exit(0)
+        os.waitpid(child, 0)
+        return bool((gradient == before).all())
+
+    assert run(ops) == [True, True]

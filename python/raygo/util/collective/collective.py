@@ -23,7 +23,13 @@ class GroupManager:
 
     def __init__(self) -> None:
         self._groups: dict[str, BaseGroup] = {}
+        self._joining: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
+
+    def joining(self, group_name: str) -> threading.Lock:
+        """Held by the thread that makes this process a rank: a rank must not join twice."""
+        with self._lock:
+            return self._joining.setdefault(group_name, threading.Lock())
 
     def create_collective_group(self, backend: str, world_size: int, rank: int, group_name: str, gloo_timeout: int | None = None) -> BaseGroup:
         """Make this process a rank; waits for the others."""
@@ -125,11 +131,12 @@ def init_collective_group(world_size: int, rank: int, backend: str = types.Backe
     """
     _check_inside_worker()
     _name(group_name)
-    if _manager.is_group_exist(group_name):
-        raise RuntimeError(f"Trying to initialize a group twice: this process is in a group {group_name!r} already. Call destroy_collective_group() first.")
     if world_size < 1 or not 0 <= rank < world_size:
         raise ValueError(f"init_collective_group: rank {rank} of {world_size} cannot be: ranks go from 0 to world_size - 1")
-    _manager.create_collective_group(backend, world_size, rank, group_name, gloo_timeout)
+    with _manager.joining(group_name):
+        if _manager.is_group_exist(group_name):
+            raise RuntimeError(f"Trying to initialize a group twice: this process is in a group {group_name!r} already. Call destroy_collective_group() first.")
+        _manager.create_collective_group(backend, world_size, rank, group_name, gloo_timeout)
 
 
 def create_collective_group(actors: list[Any], world_size: int, ranks: list[int], backend: str = types.Backend.NCCL, group_name: str = "default",
@@ -196,6 +203,11 @@ def get_group_handle(group_name: str = "default") -> BaseGroup:
     if group is not None:
         return group
     _check_inside_worker()
+    with _manager.joining(group_name):      # another thread may be about to join
+        return _manager.get_group_by_name(group_name) or _join_declared(group_name)
+
+
+def _join_declared(group_name: str) -> BaseGroup:
     declared = find(group_name)
     own = raygo.get_runtime_context().get_actor_id()
     if declared is None or own not in declared.ranks:

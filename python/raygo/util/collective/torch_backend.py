@@ -13,10 +13,12 @@ group's that needs no interpreter lock.  ``python/docs/collectives.md`` says mor
 """
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -29,7 +31,8 @@ from torch._C._distributed_c10d import Work
 
 from raygo import _binding
 from raygo.util.collective import _codes, _trace
-from raygo.util.collective._torch_store import GroupStore, incarnation
+from raygo.util.collective._monitored import Barriers
+from raygo.util.collective._torch_store import GroupStore, agree
 from raygo.util.collective._torch_work import Started, let_torch_ask
 from raygo.util.collective._trace import trace
 
@@ -44,6 +47,9 @@ _OPS = {_Op.SUM: _codes.SUM, _Op.AVG: _codes.AVG, _Op.PRODUCT: _codes.PRODUCT, _
 
 # Buckets of gradients from this size on are moved into memory that all ranks see; smaller ones are as quickly copied.
 _ADOPT_BYTES = 1 << 16
+# Where that has been tested, and how many references there are, counted in `allreduce`, to a tensor that comes straight from the reducer: those that a
+# program has come with more.  Elsewhere buckets stay where torch put them, and are copied.
+_BUCKET_REFERENCES = {"2.15": 5}
 _BARRIER_TAG = 0xFFFE0001      # beyond those that a torch program can give
 
 
@@ -107,7 +113,9 @@ class RaygoBackend(C10dBackend):
         # Completes futures.  Several threads, started when there is need: callbacks may wait for futures of operations that they have begun.
         self._futures = ThreadPoolExecutor(16, "raygo-futures")
         self._adopted: set[int] = set()
-        self._adopting = hasattr(torch.UntypedStorage, "_swap_data_ptr_") and os.environ.get("RAYGO_TORCH_ARENA", "1") != "0"
+        self._bucket_references = _BUCKET_REFERENCES.get(".".join(torch.__version__.split(".")[:2]), 0)
+        self._adopting = self._bucket_references > 0 and os.environ.get("RAYGO_TORCH_ARENA", "1") != "0"
+        self._barriers = Barriers()
 
     # ---- running a call
 
@@ -125,13 +133,22 @@ class RaygoBackend(C10dBackend):
         else:
             work = together
             work.one_more()
-            work.outcome.extend(result)
         if into is not None and into.copies:
             work.finish.append(into.finish)
             keep = (keep, into)
         if _trace.current is not None:
             work.spans.append(_trace.current.begin(name, sum(t.nbytes for t in result)))
-        work.add(getattr(self._group, "i" + name)(*arguments, keep, work.part_ended, timeout))
+        try:
+            work.add(getattr(self._group, "i" + name)(*arguments, keep, work.part_ended, timeout))
+        except BaseException:
+            if into is not None and into.copies:
+                work.finish.remove(into.finish)
+            if _trace.current is not None:
+                work.spans.pop().ended = time.time_ns()
+            work.part_ended()       # what did not begin is not waited for
+            raise
+        if together is not None:
+            work.outcome.extend(result)
         return work
 
     def _limit(self, opts: Any) -> float:
@@ -150,8 +167,10 @@ class RaygoBackend(C10dBackend):
         try:
             for call in calls:
                 call()
-        finally:
-            work = self._end_coalescing()
+        except BaseException:
+            _finish(self._end_coalescing())
+            raise
+        work = self._end_coalescing()
         work.outcome[:] = result
         return work
 
@@ -308,9 +327,7 @@ class RaygoBackend(C10dBackend):
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         """Wait until all ranks are here; if one is not in time, all that are say which."""
-        from raygo.util.collective._monitored import monitored_barrier
-
-        monitored_barrier(self._group, self._limit(opts), wait_all_ranks, _BARRIER_TAG)
+        self._barriers.monitored(self._group, self._limit(opts), wait_all_ranks, _BARRIER_TAG)
 
     # ---- several calls as one
 
@@ -322,7 +339,7 @@ class RaygoBackend(C10dBackend):
     def start_coalescing(self) -> None:
         """What is called from now on is waited for as one."""
         if self._together is not None:
-            raise RuntimeError("this process group is coalescing already: end that first")
+            _finish(self._end_coalescing())     # an exception ended it where torch does not tell
         self._together = Started([], self._futures.submit)
 
     def end_coalescing(self) -> Started:
@@ -387,7 +404,9 @@ class RaygoBackend(C10dBackend):
         """
         storage = tensor.untyped_storage()
         address, size = storage.data_ptr(), storage.nbytes()
-        if address in self._adopted or references > _BUCKET_REFERENCES or torch._C._current_graph_task_id() < 0 or size != tensor.numel() * tensor.itemsize:
+        if address in self._adopted or references > self._bucket_references or torch._C._current_graph_task_id() < 0:
+            return
+        if size != tensor.numel() * tensor.itemsize:
             return
         try:
             shared = torch.frombuffer(self._group.alloc(size), dtype=torch.uint8)
@@ -399,8 +418,10 @@ class RaygoBackend(C10dBackend):
         self._adopted.add(storage.data_ptr())
 
 
-# Of a tensor that comes straight from the reducer, counted in `allreduce` (torch 2.15): those that a program has come with more.
-_BUCKET_REFERENCES = 5
+def _finish(work: Started) -> None:
+    """Wait for calls that an exception left behind, whose tensors are their caller's again; how they end is less than what was raised."""
+    with contextlib.suppress(_binding.GroupError):
+        work.wait()
 
 
 def _whole(whole: torch.Tensor, piece: torch.Tensor, size: int, operation: str, of_whole: str, of_piece: str) -> None:
@@ -462,7 +483,8 @@ def _create(options: Any, pg_options: Any = None) -> RaygoBackend:
     """What torch calls for each new process group."""
     timeout = options.timeout or timedelta(minutes=30)
     store = options.store
-    name = f"torch-{options.group_id}-{incarnation(store, options.group_size)}"
+    number = agree(store, options.group_id, options.group_rank, options.group_size, timeout.total_seconds())
+    name = f"torch-{options.group_id}-{number}"
     group = _binding.Group(name, options.group_rank, options.group_size, GroupStore(store), timeout=timeout.total_seconds(), library=_codes.library())
     return RaygoBackend(group, timeout)
 
