@@ -124,6 +124,10 @@ typedef struct rgc_net {
   void (*close)(void *ctx);                  /* nothing is under way any more; frees ctx */
 } rgc_net;
 
+/* What a rank whose net_open failed leaves in the store under the group's name and this: code and rank as int32_t of this machine, and the message.  A
+ * transport that waits for other ranks looks for it now and then. */
+#define RGC_NET_FAILED "/net/failed"
+
 typedef struct rgc_net_spec {     /* what a transport is told; valid during net_open, the store and `group` until close */
   size_t struct_size;
   const char *name;               /* of the group; keys in the store begin with it and a '/' */

@@ -155,6 +155,7 @@ struct rgc_group {
   bool unchecked;                  /* whether the others' last calls fit is not known yet */
   int64_t spin_ns, spin_max;
   bool crowded;                    /* more ranks than cores */
+  _Atomic bool calling;            /* a collective is under way; it ends before `busy` does, which its waits and `done` need not see */
   int cores;
   rgc_block *scratch;              /* 2 × size */
 

@@ -278,6 +278,15 @@ static int open_net(struct meeting *m) {
   g->net.struct_size = sizeof g->net;
   int r = g->net_open(g->net_arg, &spec, &g->net, m->err);
   g->has_net = !r;
+  if (r) {
+    /* The others look there while they wait for this rank. */
+    struct verdict v = {.code = r, .rank = m->err->code ? m->err->rank : g->rank};
+    rgc_error ignored = {0};
+    char key[256];
+    snprintf(v.message, sizeof v.message, "%s", m->err->code ? m->err->message : "The transport between nodes gave no reason.");
+    snprintf(key, sizeof key, "%s" RGC_NET_FAILED, g->name);
+    store_set(g, key, &v, sizeof v, &ignored);
+  }
   return r;
 }
 
@@ -378,8 +387,7 @@ int rgc_open(const rgc_options *o, const rgc_wait *wait, rgc_group **out, rgc_er
 
 static bool under_way(rgc_group *g) {
   pthread_mutex_lock(&g->mu);
-  bool ended = g->busy && rgc_at_home(g) == RGC_ON_QUEUE;   /* the call whose `done` this is called by */
-  bool is = g->seg && g->mine && ((g->busy && !ended) || g->head);
+  bool is = g->seg && g->mine && (atomic_load(&g->calling) || g->head);
   pthread_mutex_unlock(&g->mu);
   return is;
 }

@@ -160,8 +160,11 @@ func Open(o Options) (*Group, error) {
 	}
 	C.rgc_hold(g.c) // so that a call on a closed group is an error, not a crash
 	runtime.SetFinalizer(g, func(g *Group) {
-		g.Close()
-		C.rgc_drop(g.c)
+		// Closing waits for threads, and the finalizers of all else would wait with it.
+		go func() {
+			g.Close()
+			C.rgc_drop(g.c)
+		}()
 	})
 	return g, nil
 }

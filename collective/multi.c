@@ -185,11 +185,54 @@ static int reduce_scatter(struct rgc_ctx *x) {
   return r;
 }
 
+/* What a node has called, as its leader tells the others. */
+struct word { uint32_t kind, dtype; int32_t root, rank; uint64_t count; };
+
+static int compare_nodes(struct rgc_ctx *x) {
+  rgc_group *g = x->g;
+  const rgc_call *c = x->call;
+  int r = 0;
+  struct word *all = calloc((size_t)g->nodes, sizeof *all);
+  size_t *at = calloc((size_t)g->nodes + 1, sizeof *at);
+  if (!all || !at) {
+    r = no_memory(x);
+  } else {
+    for (int i = 0; i <= g->nodes; i++) at[i] = (size_t)i * sizeof *all;
+    all[g->node] = (struct word){c->kind, c->dtype, c->kind == RGC_ALLTOALL ? 0 : c->root, g->rank, c->count};
+    r = broke(x, g->net.allgather(g->net.ctx, all, at, left(x), x->err));
+  }
+  for (int i = 0; i < g->nodes && !r; i++) {
+    const struct word *a = &all[g->node], *b = &all[i];
+    if (a->kind == b->kind && a->dtype == b->dtype && a->root == b->root) continue;
+    char mine[160], theirs[160];
+    rgc_describe(mine, sizeof mine, a->kind, a->dtype, 0, a->root, a->count);
+    rgc_describe(theirs, sizeof theirs, b->kind, b->dtype, 0, b->root, b->count);
+    r = broke(x, rgc_fail(x->err, RAYGO_EGROUP, b->rank,
+                          "Ranks of group %s do not fit in call %llu: rank %d called %s, rank %d called %s. All ranks must make the same calls in the same order.", g->name,
+                          (unsigned long long)x->seq, b->rank, theirs, a->rank, mine));
+  }
+  free(all);
+  free(at);
+  return r;
+}
+
+/* Messages alone would not show that ranks of two nodes called something else: each would wait for what the other never sends. */
+static int agree(struct rgc_ctx *x) {
+  rgc_group *g = x->g;
+  rgc_call meet = {.kind = RGC_BARRIER};
+  int r = rgc_local(x, &meet);         /* which looks at what the ranks of this node have called */
+  if (r) return r;
+  if (leader(g) && (r = compare_nodes(x))) return r;
+  return rgc_local(x, &meet);          /* nobody sends before the nodes have agreed: a rank that has failed takes no messages */
+}
+
 /* gather, scatter, alltoall */
 static int messages(struct rgc_ctx *x) {
   rgc_group *g = x->g;
   const rgc_call *c = x->call;
   size_t size = rgc_dtype_size(c->dtype);
+  int r = agree(x);
+  if (r) return r;
   struct rgc_part *parts = malloc(2 * (size_t)g->size * sizeof *parts);
   if (!parts) return no_memory(x);
   rgc_post(x);                         /* or a rank whose messages went fast would be two calls ahead of another on its node */
@@ -206,7 +249,7 @@ static int messages(struct rgc_ctx *x) {
     if (out) parts[n++] = (struct rgc_part){true, i, from.data, from.count * size};
     if (in) parts[n++] = (struct rgc_part){false, i, to.data, to.count * size};
   }
-  int r = rgc_exchange(x, parts, n);
+  r = rgc_exchange(x, parts, n);
   free(parts);
   return r;
 }
@@ -214,7 +257,7 @@ static int messages(struct rgc_ctx *x) {
 int rgc_collective_nodes(struct rgc_ctx *x) {
   rgc_start_clock(x);
   /* The leaders give up first: they know which node is late, the others only that their leader is. */
-  if (x->deadline >= 0 && !leader(x->g) && x->call->kind < RGC_GATHER) x->deadline += GRACE;
+  if (x->deadline >= 0 && !leader(x->g)) x->deadline += GRACE;
   switch (x->call->kind) {
   case RGC_BARRIER: return barrier(x);
   case RGC_ALLREDUCE: return allreduce(x);

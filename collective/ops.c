@@ -410,7 +410,7 @@ static int check_last(struct rgc_ctx *x) {
   return r;
 }
 
-int rgc_collective(struct rgc_ctx *x) {
+static int run_call(struct rgc_ctx *x) {
   rgc_group *g = x->g;
   x->seq = ++g->seq;
   atomic_store_explicit(&g->mine->begun, x->seq, memory_order_relaxed);
@@ -421,5 +421,12 @@ int rgc_collective(struct rgc_ctx *x) {
   describe_call(x);
   r = g->nodes > 1 ? rgc_collective_nodes(x) : rgc_local(x, x->call);   /* on one node, ranks are numbered as their lines are */
   if (!r) atomic_store_explicit(&g->mine->done, x->seq, memory_order_release);
+  return r;
+}
+
+int rgc_collective(struct rgc_ctx *x) {
+  atomic_store_explicit(&x->g->calling, true, memory_order_relaxed);
+  int r = run_call(x);
+  atomic_store_explicit(&x->g->calling, false, memory_order_release);
   return r;
 }

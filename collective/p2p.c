@@ -8,8 +8,14 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
-#define ASIDE (UINT64_C(256) << 20)  /* bytes of messages put aside; then senders wait */
+/* Bytes of messages that may be put aside; then senders wait.  A receive that waits behind them would never end, so this is what the machine can bear. */
+static uint64_t most_aside(void) {
+  static uint64_t most;               /* the same whoever finds it out */
+  if (!most) most = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4;
+  return most;
+}
 
 static void append(rgc_group *g, struct rgc_msg *m) {   /* p2p_mu, as all below unless it says otherwise */
   m->next = NULL;
@@ -74,7 +80,7 @@ static bool find_taker(rgc_group *g, int from, const struct rgc_cell *c) {
     }
     wanted = wanted || (!m->send && !m->far && !m->met && !m->ended && (m->peer < 0 || m->peer == from));
   }
-  if (!wanted || g->stray_bytes + c->total > ASIDE) return false;
+  if (!wanted || g->stray_bytes + c->total > most_aside()) return false;
   struct rgc_stray *s = malloc(sizeof *s + c->total);
   if (!s) return false;
   *s = (struct rgc_stray){.peer = from, .tag = c->tag, .bytes = c->total};

@@ -1,9 +1,11 @@
 package tcp
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -42,7 +44,7 @@ func (m *Mesh) agree(deadline time.Time) ([]byte, error) {
 		m.cfg.Streams = int(said[0])
 		return said[1:], nil
 	}
-	said, err := m.cfg.Store.Get(key, until(deadline))
+	said, err := m.ask(key, deadline)
 	if err != nil {
 		return nil, fmt.Errorf("group %q: rank %d waits for rank 0: %w", m.cfg.Name, m.cfg.Rank, err)
 	}
@@ -61,6 +63,42 @@ func until(deadline time.Time) time.Duration {
 	return max(time.Until(deadline), 0)
 }
 
+// lookEvery is how often a rank that waits for others looks whether one of them has failed: a store can wait for one key only, and not be interrupted.
+const lookEvery = 250 * time.Millisecond
+
+// ask waits for a key, and returns another rank's words if that fails meanwhile.
+func (m *Mesh) ask(key string, deadline time.Time) ([]byte, error) {
+	for {
+		slice := lookEvery
+		if left := until(deadline); left >= 0 {
+			slice = min(slice, left)
+		}
+		said, err := m.cfg.Store.Get(key, slice)
+		if err == nil || errs.CodeOf(err) != errs.ETIMEDOUT {
+			return said, err
+		}
+		if f := m.failed(); f != nil {
+			return nil, f
+		}
+		if !deadline.IsZero() && time.Now().After(deadline) {
+			return nil, err
+		}
+	}
+}
+
+// failed is what a rank left in the store that could not open its end; nil: none did.
+func (m *Mesh) failed() *Fault {
+	said, err := m.cfg.Store.Get(m.cfg.Name+failedKey, time.Millisecond)
+	if err != nil || len(said) < 9 {
+		return nil
+	}
+	text, _, _ := bytes.Cut(said[8:], []byte{0})
+	return &Fault{errs.Code(binary.NativeEndian.Uint32(said)), int(int32(binary.NativeEndian.Uint32(said[4:]))), string(text)}
+}
+
+// failedKey is RGC_NET_FAILED of collective.h.
+const failedKey = "/net/failed"
+
 func (m *Mesh) addressKey(rank int) string { return fmt.Sprintf("%s/net/%d", m.cfg.Name, rank) }
 
 func (m *Mesh) publish() error {
@@ -72,8 +110,8 @@ func (m *Mesh) publish() error {
 }
 
 // addressOf reads where another rank listens.
-func (m *Mesh) addressOf(rank int, timeout time.Duration) (string, error) {
-	said, err := m.cfg.Store.Get(m.addressKey(rank), timeout)
+func (m *Mesh) addressOf(rank int, deadline time.Time) (string, error) {
+	said, err := m.ask(m.addressKey(rank), deadline)
 	if err != nil {
 		return "", fmt.Errorf("group %q: rank %d waits for the address of %s: %w", m.cfg.Name, m.cfg.Rank, m.who(rank), err)
 	}
@@ -125,7 +163,7 @@ func (m *Mesh) meet(deadline time.Time) error {
 	for _, d := range m.steps() {
 		node := m.node(d)
 		rank := m.cfg.LeaderOf[node]
-		address, err := m.addressOf(rank, until(deadline))
+		address, err := m.addressOf(rank, deadline)
 		if err != nil {
 			return err
 		}
@@ -153,12 +191,21 @@ func (m *Mesh) meet(deadline time.Time) error {
 		defer timer.Stop()
 		late = timer.C
 	}
-	select {
-	case <-m.complete:
-		return nil
-	case <-m.dead:
-		return m.Fault()
-	case <-late:
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-m.complete:
+			return nil
+		case <-m.dead:
+			return m.Fault()
+		case <-look.C:
+			if f := m.failed(); f != nil {
+				return f
+			}
+			continue
+		case <-late:
+		}
 		return faultf(errs.ETIMEDOUT, -1, "group %q: %s waited %v for %s to connect to %v. Check that they run, and that a firewall lets the nodes reach each other",
 			m.cfg.Name, m.who(m.cfg.Rank), m.cfg.Timeout, m.missingNames(), m.listener.Addr())
 	}

@@ -352,7 +352,7 @@ func (o *outbox) connect() (net.Conn, error) {
 	m := o.s.m
 	// In slices, as a wait for the store cannot be interrupted.
 	for {
-		address, err := m.addressOf(o.peer, 500*time.Millisecond)
+		address, err := m.addressOf(o.peer, time.Now().Add(2*lookEvery))
 		if err == nil {
 			return m.dial(o.peer, address, hello{use: forMessages}, time.Time{})
 		}

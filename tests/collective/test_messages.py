@@ -159,3 +159,25 @@ def partner_leaves(rank: Rank) -> str:
 
 def test_partner_that_left(together: Callable[..., Any]) -> None:
     assert "left group g" in together(2, partner_leaves)[1]
+
+
+def large_and_unexpected(rank: Rank) -> None:
+    g = rank.group()
+    n = 80 << 20  # 320 MB, of which nobody has asked for any
+    x = np.full(n, 3, np.float32) if rank.rank == 0 else np.zeros(n, np.float32)
+    small = np.full(4, 5, np.float32)
+    if rank.rank == 0:
+        large = g.isend(at(x), n, F32, 1, 1, x)
+        g.send(at(small), 4, F32, 1, 2)
+        large.wait()
+    else:
+        small[:] = 0
+        g.recv(at(small), 4, F32, 0, 2)
+        assert (small == 5).all()
+        g.recv(at(x), n, F32, 0, 1)
+        assert (x == 3).all()
+    g.close()
+
+
+def test_large_message_that_nobody_wants_yet_blocks_no_other(together: Callable[..., Any]) -> None:
+    together(2, large_and_unexpected)

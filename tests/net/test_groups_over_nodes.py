@@ -228,3 +228,61 @@ def test_it_needs_the_right_token(ranks):
     """
     ranks.start(["a", "b"], code)
     assert "RAY_AUTH_TOKEN" in "".join(ranks.check())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_calls_that_do_not_fit_between_nodes(ranks, layout):
+    """Also those that go as messages from rank to rank, where each would wait for what the other never sends."""
+    ranks.start(
+        layout,
+        """
+        a = np.ones(100 * SIZE, "float32")
+        f32, last = DTYPES["float32"], RANK == SIZE - 1
+        calls = {
+            "kind": lambda g: (g.gather if last else g.scatter)(address(a), address(a), 10, f32, 0),
+            "type": lambda g: g.alltoall(address(a), address(a), 10, DTYPES["int64"] if last else f32),
+            "root": lambda g: g.gather(address(a), address(a), 10, f32, SIZE - 1 if last else 0),
+            "other": lambda g: g.barrier() if last else g.alltoall(address(a), address(a), 10, f32),
+        }
+        for name, call in calls.items():
+            group = open_group(name)
+            mark(f"opened {name}{RANK}")
+            for rank in range(SIZE):
+                await_mark(f"opened {name}{rank}")     # one that still opens its end would fail there
+            began = time.monotonic()
+            try:
+                call(group)
+                group.barrier()
+                print("went well", name)
+            except GroupError as error:
+                print("failed", time.monotonic() - began < 50, name, error)      # not at the timeout
+            mark(f"{name}{RANK}")
+            for rank in range(SIZE):
+                await_mark(f"{name}{rank}")
+            group.close()
+        """,
+    )
+    for out in ranks.check():
+        lines = out.splitlines()
+        assert len(lines) == 4, out
+        for line in lines:
+            assert line.startswith("failed True") and "fit" in line and f"rank {len(layout) - 1}" in line, out
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_rank_that_cannot_open_its_end_is_named_by_all(ranks, victim):
+    ranks.start(
+        ["a", "b", "c"],
+        f"""
+        if RANK == {victim}:
+            os.environ["RAYGO_COLLECTIVE_ADDRESS"] = "192.0.2.7"     # which no machine has
+        began = time.monotonic()
+        try:
+            open_group(timeout=100)
+        except GroupError as error:
+            print("failed", error.rank, error)
+        assert time.monotonic() - began < 80      # not at the timeout
+        """,
+    )
+    for out in ranks.check():
+        assert f"rank {victim} cannot listen at 192.0.2.7" in out, out
