@@ -12,6 +12,7 @@ from typing import Any
 
 import raygo
 from raygo._calls import call
+from raygo.train.torch import TorchConfig
 
 BACKEND = os.environ.get("RAYGO_TEST_BACKEND", "raygo")
 
@@ -24,7 +25,7 @@ def run(function: Callable[..., Any], *args: Any, world: int = 2, backend: str =
 
 def start(function: Callable[..., Any], *args: Any, folder: str, world: int = 2, backend: str = BACKEND, timeout: float = 60) -> list[Any]:
     """The same without waiting: one reference for each rank."""
-    call("modules.preload", {"modules": ["torch"]})
+    call("modules.preload", {"modules": list(TorchConfig().preload)})        # those of trainers: one import of torch serves all tests
     store = os.path.join(folder, "store")
     task = raygo.remote(num_cpus=1, max_retries=0)(_rank)
     return [task.remote(function, args, rank, world, backend, store, timeout) for rank in range(world)]
