@@ -363,7 +363,10 @@ def test_the_package_imports_no_library_of_arrays() -> None:
 
 
 def test_tensors_got_twice_take_no_memory_of_their_own() -> None:
-    """Each get maps the tensor's pages for itself, copied only where they are written. A worker looks: the engine, which populates memory ahead, is in the driver."""
+    """Each get maps the tensor's pages for itself, copied only where they are written.
+
+    A worker looks: the engine, which populates memory ahead, is in the driver.
+    """
     torch = pytest.importorskip("torch")
     size = 32 << 20
     ref = raygo.put(torch.arange(size // 8))
