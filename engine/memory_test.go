@@ -85,9 +85,13 @@ func pause() { time.Sleep(3 * time.Millisecond) }
 func (m *ram) greedy(x *exec, from int) {
 	m.wg.Add(1)
 	defer m.wg.Done()
-	for mib := from; !x.w.ended.Load(); mib += 20 {
+	const near = 780 // slowly from here on: who looks has to see it grow, however seldom it comes to look
+	for mib := from; !x.w.ended.Load(); {
 		m.set(x.w.pid, min(mib, 900))
 		pause()
+		if mib += 20; mib > near {
+			mib -= 18
+		}
 	}
 	m.set(x.w.pid, 0)
 }

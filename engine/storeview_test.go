@@ -209,7 +209,7 @@ func TestNoWarningOfWhatCanBeSpilled(t *testing.T) {
 func TestWarningWhereNothingCanBeSpilled(t *testing.T) {
 	r := newRig(t, 1, func(o *engine.Options) {
 		o.ObjectStoreMemory = 10 << 20
-		o.StoreWarnAfter = 0.01
+		o.StoreWarnAfter = 1 // longer than the object is being written
 		o.SpillDirs = []string{}
 	})
 	told, c := logs(t, r.n)
