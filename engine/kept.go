@@ -35,6 +35,7 @@ func (n *Node) actorOver(a *actorState) {
 		return
 	}
 	a.over = true
+	a.creation.lastWorker = nil // a process that is gone, with all that was known of it
 	if id, full := n.deadActors.add(a.id, actorsKept); full {
 		delete(n.actors, id)
 	}
