@@ -144,9 +144,10 @@ func TestPlacesInNoChunkEndTheConnection(t *testing.T) {
 			c := newCutter(t, r.n)
 			k := c.ask(1 << 20)
 			c.send(frame(k))
-			if err := c.conn.Input(wire.AppendFrame(nil, wire.Goodbye, 0, 0, nil)); err == nil {
-				t.Fatal("the connection goes on")
-			}
+			// Whoever holds the strand at the moment looks at the frame, so the end may come a little later.
+			eventually(t, "the connection ends", func() bool {
+				return c.conn.Input(wire.AppendFrame(nil, wire.ChunkAsk, 0, 0, wire.AppendUint64(nil, 4096))) != nil
+			})
 			eventually(t, "its chunk is back", func() bool { return asInt(r.ask("store.stats", nil)["chunk_unused"]) == 0 })
 		})
 	}
