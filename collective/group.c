@@ -23,9 +23,9 @@ struct hello {                        /* what a rank says of itself */
   char boot[40], node[128];
 };
 struct verdict { int32_t code, rank; char message[1008]; };   /* followed by all hellos when code is 0 */
-struct place { uint64_t nonce; int32_t code, pid, fd; char message[1008]; };
+struct place { uint64_t nonce; int32_t code, pid, fd, rank; char message[1008]; };
 
-enum { HELLO_VERSION = 1 };
+enum { HELLO_VERSION = 2 };
 
 static int key_of(char *to, size_t n, const char *name, const char *what, int i) { return snprintf(to, n, "%s/%s%d", name, what, i); }
 
@@ -225,31 +225,41 @@ static int place_ranks(struct meeting *m) {
   return 0;
 }
 
-static int share_memory(struct meeting *m) {
+/* Says in the store where the node's memory is, or, where `code` is one, why there is none or no longer any. */
+static int tell_place(const struct meeting *m, const char *key, int code, rgc_error *err) {
   rgc_group *g = m->g;
-  char key[256];
-  struct place p;
-  rgc_error ignored = {0};
-  key_of(key, sizeof key, g->name, "node/", g->node);
-  if (!g->me) {
-    memset(&p, 0, sizeof p);
-    int r = rgc_segment_make(g, m->me.nonce, m->err);
-    p = (struct place){.nonce = m->me.nonce, .code = r, .pid = (int32_t)getpid(), .fd = g->fd};
-    if (r) snprintf(p.message, sizeof p.message, "%s", m->err->message);
-    if (g->nlocal > 1) {
-      int s = store_set(g, key, &p, sizeof p, r ? &ignored : m->err);
-      if (!r) r = s;
-    }
-    if (r) return r;
-  } else {
-    size_t got;
-    int r = store_get(g, key, left(m), &p, sizeof p, sizeof p, &got, m->err);
-    if (r == RAYGO_ETIMEDOUT) return rgc_fail(m->err, r, g->rank_of[0], "Rank %d waited in vain for rank %d to make the memory of group %s.", g->rank, g->rank_of[0], g->name);
-    if (r) return r;
-    p.message[sizeof p.message - 1] = 0;
-    if (p.code) return rgc_fail(m->err, p.code, g->rank_of[0], "%s", p.message);
-    if ((r = rgc_segment_join(g, p.nonce, p.pid, p.fd, m->err))) return r;
+  struct place p = {.nonce = m->me.nonce, .code = code, .pid = m->me.pid, .fd = g->fd, .rank = g->rank};
+  if (code) {
+    p.rank = m->err->rank;
+    snprintf(p.message, sizeof p.message, "%s", m->err->message);
   }
+  return g->nlocal > 1 ? store_set(g, key, &p, sizeof p, err) : 0;
+}
+
+static int get_place(const struct meeting *m, const char *key, struct place *p, rgc_error *err) {
+  size_t got;
+  int r = store_get(m->g, key, left(m), p, sizeof *p, sizeof *p, &got, err);
+  if (r) return r;
+  p->message[sizeof p->message - 1] = 0;
+  return p->code ? rgc_fail(err, p->code, p->rank, "%s", p->message) : 0;
+}
+
+static int join_memory(const struct meeting *m, const char *key) {
+  rgc_group *g = m->g;
+  struct place p = {0};
+  int r = get_place(m, key, &p, m->err);
+  if (r == RAYGO_ETIMEDOUT && !p.code)
+    return rgc_fail(m->err, r, g->rank_of[0], "Rank %d waited in vain for rank %d to make the memory of group %s.", g->rank, g->rank_of[0], g->name);
+  if (r || !(r = rgc_segment_join(g, p.nonce, p.pid, p.fd, m->err))) return r;
+  /* Whoever made it may have ended since, and has then said why. */
+  rgc_error why = {0};
+  int cause = get_place(m, key, &p, &why);
+  return cause && p.code ? rgc_fail(m->err, why.code, why.rank, "%s", why.message) : r;
+}
+
+/* All of the node have the memory when this is done. */
+static int meet_in_memory(const struct meeting *m) {
+  rgc_group *g = m->g;
   g->mine = &g->seg->line[g->me];
   for (int i = 0; i < g->nlocal; i++) {   /* each rank writes the same, so that all can be watched from now on */
     struct rgc_line *l = &g->seg->line[i];
@@ -258,7 +268,6 @@ static int share_memory(struct meeting *m) {
   }
   uint32_t none = RGC_ABSENT;
   atomic_compare_exchange_strong(&g->mine->state, &none, RGC_PRESENT);
-  /* All of the node have it when this step is done. */
   struct rgc_ctx x;
   rgc_wait wait = {left(m), m->wait ? m->wait->check : NULL, m->wait ? m->wait->arg : NULL};
   rgc_ctx_init(&x, g, NULL, &wait, m->err);
@@ -266,6 +275,18 @@ static int share_memory(struct meeting *m) {
   int r = rgc_watch(g, m->err);
   if (!r) rgc_post(&x);
   return r ? r : rgc_await_all(&x, g->step);
+}
+
+static int share_memory(const struct meeting *m) {
+  rgc_group *g = m->g;
+  char key[256];
+  rgc_error ignored = {0};
+  key_of(key, sizeof key, g->name, "node/", g->node);
+  int r = g->me ? join_memory(m, key) : rgc_segment_make(g, m->me.nonce, m->err);
+  if (!r && !g->me) r = tell_place(m, key, 0, m->err);
+  if (!r) r = meet_in_memory(m);
+  if (r && !g->me) tell_place(m, key, r, &ignored);   /* for those who come to the memory when it is gone */
+  return r;
 }
 
 static void far_failed(rgc_group *g, int code, int rank, const char *message) { rgc_break(g, code ? code : RAYGO_EGROUP, rank, message ? message : "Another node failed."); }

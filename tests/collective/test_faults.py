@@ -315,6 +315,32 @@ def test_rank_killed_in_the_meeting_is_named(launch: Callable[..., Any]) -> None
         assert took < PATIENCE / 2
 
 
+class ComesLate(FolderStore):
+    """Comes to its node's memory when the process that made it has ended."""
+
+    def get(self, key: str, timeout: float) -> bytes:
+        value = super().get(key, timeout)
+        if "/node/" in key and not (self.folder / "late").exists():
+            (self.folder / "late").touch()
+            super().get("ended", timeout)
+        return value
+
+
+def comes_late(rank: Rank) -> Any:
+    store = DiesMeeting(rank.folder) if rank.rank == 1 else ComesLate(rank.folder) if rank.rank == 2 else FolderStore(rank.folder)
+    return caught(lambda: _binding.Group("g", rank.rank, rank.size, store, timeout=PATIENCE))
+
+
+def test_who_comes_to_memory_that_is_gone_hears_why(launch: Callable[..., Any]) -> None:
+    ranks = launch(3, comes_late)
+    first = ranks.result(0)
+    pid = ranks.pid(0)
+    until(lambda: not Path(f"/proc/{pid}").exists(), "the end of rank 0")
+    FolderStore(ranks.folder).set("ended", b"")
+    late = ranks.result(2)
+    assert late[:3] == first[:3] and late[1:3] == (36, 1), late
+
+
 def ends_in_order(rank: Rank) -> str:
     g = rank.group()
     g.barrier()
@@ -508,7 +534,7 @@ def aborted_in_place(rank: Rank) -> int:
     x[:] = 1
     g.barrier()
     work = g.iallreduce(at(x), at(x), len(x), F32, 0, x)
-    while x[begins] == 1:  # until the reduction has begun
+    while x[begins] == 1 and not work.done():  # until the reduction has begun, or will not because of the other's abort
         time.sleep(0)
     if rank.rank == 0:
         with pytest.raises(_binding.GroupError):

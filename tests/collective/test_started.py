@@ -124,6 +124,9 @@ def fails(rank: Rank) -> None:
             work.wait()
         assert len(told) == 1 and "enough" in str(told[0])
         assert str(work.exception()) == str(told[0])
+        rank.mark("aborted")
+    else:
+        rank.await_mark("aborted", 0)
 
 
 def test_callback_knows_what_the_call_failed_with(together: Callable[..., Any]) -> None:
