@@ -4,12 +4,13 @@ import pickle
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import s3
 
 from raygo.train import Checkpoint
-from raygo.train._files import LOCAL, resolve
+from raygo.train._files import LOCAL, Files, resolve
 from raygo.train._storage import Mirror, StorageContext
 from raygo.train.error import StorageError
 
@@ -205,6 +206,28 @@ def test_a_download_is_shared_and_removed(shelf, tmp_path):
             assert first == second
         assert os.path.isdir(first)
     assert not os.path.exists(first) and not os.path.exists(f"{first}.lock")
+
+
+def test_many_come_and_go_while_a_download_is_shared():
+    class Quick(Files):
+        name = "quick"
+
+        def download(self, path, target):
+            os.makedirs(target)
+            with open(os.path.join(target, "n"), "w") as file:
+                file.write("1")
+
+    def read():
+        for _ in range(300):
+            with Checkpoint._on(Quick(), "shelf/checkpoint").as_directory() as place:
+                for _ in range(2):
+                    os.sched_yield()
+                    with open(os.path.join(place, "n")) as file:
+                        assert file.read() == "1"
+
+    with ThreadPoolExecutor(6) as pool:
+        for done in [pool.submit(read) for _ in range(6)]:
+            done.result()
 
 
 def test_downloads_from_two_services_are_not_mixed_up(shelf, tmp_path):

@@ -84,25 +84,43 @@ class Checkpoint:
             return
         key = hashlib.sha256(self._files.identity() + b"\0" + self.path.encode()).hexdigest()[:24]
         target = os.path.join(_downloads(), key)
-        with _locked(f"{target}.lock") as lock:
-            # Shared by those who read, alone for who downloads or deletes.  Going from one to the other the lock is let go for a moment,
-            # in which somebody may delete again.
-            while True:
-                fcntl.flock(lock, fcntl.LOCK_SH)
-                if os.path.isdir(target):
-                    break
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if not os.path.isdir(target):
-                    shutil.rmtree(f"{target}.part", ignore_errors=True)
-                    self._files.download(self.path, f"{target}.part")
-                    os.rename(f"{target}.part", target)
+        lock = self._downloaded(target)
+        try:
+            yield target
+        finally:
             try:
-                yield target
-            finally:
                 with contextlib.suppress(BlockingIOError):
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(target, ignore_errors=True)
-                    os.unlink(f"{target}.lock")
+                    if _is_at(f"{target}.lock", lock):
+                        shutil.rmtree(target, ignore_errors=True)
+                        os.unlink(f"{target}.lock")
+            finally:
+                os.close(lock)
+
+    def _downloaded(self, target: str) -> int:
+        """Has the files there; an open file, whose lock keeps them.
+
+        It is shared by those who read, alone for who downloads or deletes.  Going from one to the other it is let go for a moment, in which
+        somebody may delete the files and the lock's file, after which the lock says nothing any more.
+        """
+        path = f"{target}.lock"
+        while True:
+            lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH)
+                if not os.path.isdir(target):
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    if _is_at(path, lock) and not os.path.isdir(target):
+                        shutil.rmtree(f"{target}.part", ignore_errors=True)
+                        self._files.download(self.path, f"{target}.part")
+                        os.rename(f"{target}.part", target)
+                    fcntl.flock(lock, fcntl.LOCK_SH)
+                if _is_at(path, lock) and os.path.isdir(target):
+                    return lock
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
 
     def _check_there(self) -> None:
         if self._files.local and not os.path.isdir(self.path):
@@ -143,17 +161,9 @@ def _downloads() -> str:
     return folder
 
 
-@contextlib.contextmanager
-def _locked(path: str) -> Iterator[int]:
-    """An open file to lock; one that is still there once it is open, as the last user deletes it."""
-    while True:
-        lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        with contextlib.suppress(FileNotFoundError):
-            if os.stat(path).st_ino == os.fstat(lock).st_ino:
-                break
-        os.close(lock)
+def _is_at(path: str, file: int) -> bool:
+    """Whether an open file is still the one of that path, as the last user deletes it."""
     try:
-        yield lock
-    finally:
-        os.close(lock)
+        return os.stat(path).st_ino == os.fstat(file).st_ino
+    except FileNotFoundError:
+        return False
