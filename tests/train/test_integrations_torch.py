@@ -203,19 +203,22 @@ def test_transformers_takes_the_batches_of_a_dataset(tmp_path):
 
         def collate(arrays):
             rows.extend(arrays["labels"].tolist())
-            return {"input_ids": torch.as_tensor(arrays["tokens"].copy()), "labels": torch.as_tensor(arrays["labels"].copy())}
+            return {"input_ids": torch.as_tensor(arrays["input_ids"].copy()), "labels": torch.as_tensor(arrays["labels"].copy())}
 
         args = TrainingArguments(output_dir=config["out"], max_steps=4, save_strategy="steps", save_steps=2, logging_steps=2, report_to="none", use_cpu=True,
-                                 disable_tqdm=True)
-        trainer = Trainer(model=model, args=args, train_dataset=raygo.train.get_dataset_shard("train").iter_torch_batches(batch_size=4, collate_fn=collate))
+                                 disable_tqdm=True, eval_strategy="steps", eval_steps=4)
+        shard = raygo.train.get_dataset_shard("train")
+        trainer = Trainer(model=model, args=args, train_dataset=shard.iter_torch_batches(batch_size=4, collate_fn=collate),
+                          eval_dataset={name: shard.iter_torch_batches(batch_size=8) for name in "ab"})
         trainer.add_callback(RayTrainReportCallback())
         prepare_trainer(trainer).train()
         assert len(rows) == 16, rows     # 2 epochs of 8 rows, this worker's half
 
     import numpy as np
 
-    data = raygo.data.from_items([{"tokens": np.full(4, i % 20), "labels": i % 2} for i in range(16)])
+    data = raygo.data.from_items([{"tokens": np.full(4, i % 20), "labels": i % 2} for i in range(16)]).rename_columns({"tokens": "input_ids"})
     result = fit(loop, tmp_path / "runs", train_loop_config={"out": str(tmp_path / "out")}, datasets={"train": data})
     assert list(result.metrics_dataframe["step"]) == [2, 4] and "loss" in result.metrics
+    assert result.metrics["eval_a_loss"] == result.metrics["eval_b_loss"] > 0
     with result.checkpoint.as_directory() as folder:
         assert os.path.isfile(os.path.join(folder, "checkpoint", "model.safetensors"))

@@ -88,6 +88,8 @@ def prepare_trainer(trainer: Trainer) -> Trainer:
 
         def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
             chosen = eval_dataset if eval_dataset is not None else self.eval_dataset
+            if isinstance(chosen, str):
+                chosen = self.eval_dataset[chosen]        # of several, by name
             if isinstance(chosen, Batches):
                 return _loader(chosen)
             return super().get_eval_dataloader(eval_dataset)
