@@ -139,7 +139,7 @@ def test_half_of_a_classic_trainer_is_refused():
     for trainer in (XGBoostTrainer, LightGBMTrainer):
         with pytest.raises(ValueError, match="params is missing"):
             trainer(label_column="y", datasets={"train": raygo.data.range(1)})
-        with pytest.raises(ValueError, match="needs datasets"):
+        with pytest.raises(KeyError, match="needs datasets"):
             trainer(label_column="y", params={}, datasets={"valid": raygo.data.range(1)})
         with pytest.raises(ValueError, match="and also label_column"):
             trainer(lambda: None, label_column="y")

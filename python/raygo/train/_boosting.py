@@ -128,8 +128,10 @@ def check_classic(trainer: str, train_loop: Any, datasets: Any, label_column: An
     for name, value in (("label_column", label_column), ("params", params)):
         if value is None:
             raise ValueError(f"{trainer} needs a train_loop_per_worker, or label_column, params and datasets: {name} is missing")
-    if not datasets or "train" not in datasets:
-        raise ValueError(f"{trainer}(label_column=..., params=...) needs datasets={{'train': ...}}; there is {', '.join(datasets or {}) or 'none'}")
+    if not datasets:
+        raise ValueError(f"{trainer}(label_column=..., params=...) needs datasets={{'train': ...}}; there is none")
+    if "train" not in datasets:
+        raise KeyError(f"{trainer}(label_column=..., params=...) needs datasets={{'train': ...}}; there is {', '.join(datasets)}")
     return True
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from raygo.train import _ports
+from raygo.train import _ports, _session
 from raygo.train._worker_group import WorkerGroup
 from raygo.train.backend import Backend, BackendConfig
 
@@ -62,6 +62,8 @@ def get_network_params() -> dict[str, Any]:
     >>> lightgbm.train({**params, **get_network_params(), "tree_learner": "data_parallel"}, dataset)     # doctest: +SKIP
     """
     if _params is None:
+        if (session := _session.current) is not None and session.place.world_size == 1:
+            return {}        # the driver itself trains: there is nobody to join
         raise RuntimeError("get_network_params is meant for the training function of a LightGBMTrainer")
     _ports.release()
     return dict(_params)
