@@ -28,9 +28,12 @@ def test_ddp_agrees_on_weights_and_gradients(tmp_path):
         everything = [None] * world
         dist.all_gather_object(everything, (model.module.weight.tolist(), model.module.weight.grad.tolist()))
         raygo.train.report({"same": all(e == everything[0] for e in everything), "grad": everything[0][1][0][0],
-                            "backend": dist.get_backend(), "kind": type(model).__name__, "port": os.environ["MASTER_PORT"]})
+                            "backend": dist.get_backend(), "kind": type(model).__name__, "port": os.environ["MASTER_PORT"]},
+                           checkpoint=TorchCheckpoint.from_model(model))
 
-    metrics = fit(loop, tmp_path, workers=3, torch_config=TorchConfig(backend="gloo")).metrics
+    result = fit(loop, tmp_path, workers=3, torch_config=TorchConfig(backend="gloo"))
+    metrics = result.metrics
+    assert isinstance(TorchCheckpoint(result.checkpoint.path).get_model(), torch.nn.Linear)
     assert metrics["same"] and metrics["grad"] == pytest.approx(10) and metrics["backend"] == "gloo"
     assert metrics["kind"] == "DistributedDataParallel" and int(metrics["port"]) > 0
 
@@ -71,6 +74,8 @@ def test_a_loader_with_processes_and_a_checkpoint(tmp_path):
         model = torch.nn.Linear(1, 1)
         with tempfile.TemporaryDirectory() as folder:
             torch.save(model.state_dict(), os.path.join(folder, TorchCheckpoint.MODEL_FILENAME))
+            with pytest.raises(ValueError, match="'deep/0/w' is a torch.Tensor"):
+                raygo.train.report({"deep": [{"w": torch.ones(1)}]})
             raygo.train.report({"sum": sum(float(batch.sum()) for (batch,) in loader)}, checkpoint=Checkpoint.from_directory(folder))
 
     result = fit(loop, tmp_path, workers=1)
@@ -88,6 +93,13 @@ def test_the_cause_and_not_what_follows_from_it(tmp_path):
 
     with pytest.raises(raygo.train.TrainingFailedError, match="rank 1 .*the cause"):
         fit(loop, tmp_path)
+
+
+def test_a_backend_that_torch_does_not_have(tmp_path):
+    with pytest.raises(ValueError, match="backend is 3"):
+        TorchConfig(backend=3)
+    with pytest.raises(raygo.train.ControllerError, match=r"made a group: ValueError: TorchConfig\(backend='cpu:nope'\): torch.distributed knows no nope"):
+        fit(lambda: None, tmp_path, workers=1, torch_config=TorchConfig(backend="cpu:nope"))
 
 
 def test_a_checkpoint_keeps_what_prepares_the_inputs():

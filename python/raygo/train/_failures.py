@@ -31,11 +31,11 @@ class WorkersFailed(Exception):
         who = f"The worker of rank {self.rank} (pid {self.pids[self.rank]})"
         if died(self.cause):
             return f"{who} died: {_death(self.cause).rstrip('.')}."
-        return f"{who} failed: {_short(self.cause).rstrip('.')}."
+        return f"{who} failed: {in_short(self.cause).rstrip('.')}."
 
     def text(self, folder: str, failures: int) -> str:
         """What a user is told."""
-        others = [f"{rank} ({_short(self.errors[rank])})" for rank in sorted(self.errors) if rank != self.rank]
+        others = [f"{rank} ({in_short(self.errors[rank])})" for rank in sorted(self.errors) if rank != self.rank]
         also = f" Ranks that failed after it: {', '.join(others)}." if others else ""
         return f"Training failed{f' {failures} times' if failures > 1 else ''}. {self.first_line()}{also} The run's folder is {folder}."
 
@@ -54,8 +54,9 @@ def weight(error: Exception) -> int:
     return 2 if any(word in text for word in _CONSEQUENCES) else 1
 
 
-def _short(error: Exception) -> str:
-    plain = getattr(error, "cause", None) or error       # without the remote traceback
+def in_short(error: Exception) -> str:
+    """An error in one line, without the remote traceback."""
+    plain = getattr(error, "cause", None) or error
     if isinstance(plain, RayActorError):
         return _death(plain)
     lines = str(plain).strip().splitlines()

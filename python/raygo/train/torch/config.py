@@ -56,6 +56,8 @@ class TorchConfig(BackendConfig):
     def __post_init__(self) -> None:
         if self.init_method not in ("env", "tcp"):
             raise ValueError(f'The provided init_method ({self.init_method}) is not supported. Must be either "env" or "tcp".')
+        if self.backend is not None and not isinstance(self.backend, str):
+            raise ValueError(f"TorchConfig: backend is {self.backend!r}: give a name of torch.distributed's, such as 'gloo', or None")
 
     @property
     def backend_cls(self) -> type[Backend]:
@@ -147,6 +149,10 @@ def _join(rank: int, world_size: int, host: str, port: int, backend: str, timeou
         from raygo.util.collective.torch_backend import register_backend
 
         register_backend()
+    # "cpu:gloo,cuda:nccl" is one for each kind of device.
+    if unknown := {part.rpartition(":")[2].lower() for part in backend.split(",")} - set(dist.Backend.backend_list):
+        raise ValueError(f"TorchConfig(backend={backend!r}): torch.distributed knows no {', '.join(sorted(unknown))} here; it has "
+                         f"{', '.join(name for name in dist.Backend.backend_list if name != 'undefined')}")
     timeout = datetime.timedelta(seconds=timeout_s)
     store = _store if rank == 0 else dist.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)

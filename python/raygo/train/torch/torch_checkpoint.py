@@ -27,8 +27,13 @@ class TorchCheckpoint(FrameworkCheckpoint):
 
     @classmethod
     def from_model(cls, model: torch.nn.Module, *, preprocessor: Any = None) -> TorchCheckpoint:
-        """A checkpoint of a whole model, which is pickled; its class must be importable where it is read."""
-        return cls._save(model, preprocessor)
+        """A checkpoint of a whole model, which is pickled; its class must be importable where it is read.
+
+        Of a DistributedDataParallel it is the model in it: only a process group could read the wrapper.
+        """
+        from torch.nn.parallel import DistributedDataParallel
+
+        return cls._save(model.module if isinstance(model, DistributedDataParallel) else model, preprocessor)
 
     @classmethod
     def _save(cls, what: Any, preprocessor: Any) -> TorchCheckpoint:
