@@ -5,14 +5,27 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import pytest
 
 import raygo
 from raygo import train
-from raygo.train import Checkpoint, CheckpointConfig, DataParallelTrainer, FailureConfig, Result, RunConfig, ScalingConfig, TrainingFailedError, UserCallback
+from raygo.train import (
+    Checkpoint,
+    CheckpointConfig,
+    ControllerError,
+    DataParallelTrainer,
+    FailureConfig,
+    Result,
+    RunConfig,
+    ScalingConfig,
+    TrainingFailedError,
+    UserCallback,
+)
 from raygo.train.backend import Backend, BackendConfig
+from raygo.tune import Callback
 
 
 def fit(loop, tmp_path, workers=1, config=None, name="run", **run):
@@ -74,6 +87,7 @@ def test_layout_on_disk_and_back(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["i"] for row in rows] == ["0", "1", "2"] and rows[1]["deep/x"] == "1"
     back = Result.from_path(result.path)
+    assert back.config == result.config == {"train_loop_config": {"lr": 0.1}}
     assert back.metrics["i"] == 2 and back.checkpoint.path == result.checkpoint.path and len(back.best_checkpoints) == 2
     assert back.get_best_checkpoint("deep/x", "min").path.endswith("checkpoint_000000")
     with pytest.raises(RuntimeError, match="absent"):
@@ -86,8 +100,44 @@ def test_the_best_checkpoints_are_kept_and_the_newest(tmp_path):
             train.report({"score": score}, checkpoint=folder_with("score", str(score)))
 
     result = fit(loop, tmp_path, checkpoint_config=CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="score"))
-    assert [m["score"] for _, m in result.best_checkpoints] == [9.0, 7.0, 2.0]
+    assert [m["score"] for _, m in result.best_checkpoints] == [7.0, 9.0]        # and the newest is in `checkpoint`
+    assert result.get_best_checkpoint("score", "min") == result.best_checkpoints[0][0] and result.checkpoint.path.endswith("5")
     assert sum(n.startswith("checkpoint_") for n in os.listdir(result.path)) == 3
+
+
+def test_scores_that_are_no_python_numbers(tmp_path):
+    def loop():
+        import numpy
+
+        for score in (3, 9, 1, 7):
+            train.report({"score": numpy.float32(score)}, checkpoint=folder_with("score", str(score)))
+
+    result = fit(loop, tmp_path, checkpoint_config=CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score", checkpoint_score_order="min"))
+    assert [m["score"] for _, m in result.best_checkpoints] == [1]
+
+
+def test_nan_is_never_the_best():
+    scores = (float("nan"), 2.0, 3.0)
+    result = Result({}, None, None, "/run", best_checkpoints=[(Checkpoint(f"/run/{score}"), {"score": score}) for score in scores])
+    deep = Result({}, None, None, "/run", best_checkpoints=[(Checkpoint("/run/1"), {"a": {"b/c": 1}}), (Checkpoint("/run/2"), {"a/b": {"c": 2}})])
+    assert deep.get_best_checkpoint("a/b/c", "max").path == "/run/2" and deep.get_best_checkpoint("a/b/c", "min").path == "/run/1"
+    assert result.get_best_checkpoint("score", "max").path == "/run/3.0" and result.get_best_checkpoint("score", "min").path == "/run/2.0"
+
+
+@pytest.mark.parametrize("keeps", ["here", "there"])
+def test_a_function_may_return_what_cannot_be_sent(tmp_path, keeps):
+    def loop():
+        if train.get_context().get_world_rank() == 1:
+            return threading.Lock()       # nobody's business
+        if keeps == "here":
+            return threading.Lock()
+        class Odd:
+            def __reduce__(self):
+                return os.listdir, ("/no/such/folder",)
+        return Odd()
+
+    with pytest.warns(UserWarning, match="The training function returned .*, which cannot be sent" if keeps == "here" else "cannot be read in the driver"):
+        assert fit(loop, tmp_path, workers=2).return_value is None
 
 
 def test_files_of_all_ranks_come_into_one_checkpoint(tmp_path):
@@ -150,6 +200,21 @@ def test_an_error_names_rank_and_cause(tmp_path):
         fit(loop, tmp_path, workers=2)
     assert isinstance(caught.value.__cause__, FileNotFoundError)
     assert time.monotonic() - begin < 15      # the other worker is ended, not waited for
+
+
+def test_an_error_as_it_is(tmp_path):
+    def loop():
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        fit(loop, tmp_path, failure_config=FailureConfig(fail_fast="raise"))
+
+
+def test_a_parameter_with_a_default_is_not_for_the_config(tmp_path):
+    def loop(name="own"):
+        return name
+
+    assert fit(loop, tmp_path / "none").return_value == "own" and fit(loop, tmp_path / "given", config={"x": 1}).return_value == {"x": 1}
 
 
 def test_a_dead_worker_is_named(tmp_path):
@@ -251,6 +316,18 @@ def test_callbacks_see_reports_and_failures(tmp_path):
     with pytest.raises(TrainingFailedError):
         fit(loop, tmp_path, workers=2, callbacks=[Watch()])
     assert ([0, 1], None) in seen and seen[-1] in ([0], [1], [0, 1])
+
+
+@pytest.mark.parametrize("where", ["after_report", "on_trial_result", "stop"])
+def test_a_callback_that_fails_ends_the_run_and_is_named(tmp_path, where):
+    def fails(*args, **kwargs):
+        raise LookupError("mine")
+
+    kind = type("Watch", (Callback if where == "on_trial_result" else UserCallback,), {where: fails})
+    settings = {"stop": fails} if where == "stop" else {"callbacks": [kind()]}
+    with pytest.raises(ControllerError, match="Watch.after_report failed: LookupError: mine" if where == "after_report" else "LookupError: mine") as info:
+        fit(lambda: train.report({}), tmp_path, **settings)
+    assert isinstance(info.value.__cause__, LookupError)
 
 
 def test_outside_of_training_one_is_alone(recwarn):

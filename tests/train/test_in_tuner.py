@@ -48,6 +48,36 @@ def test_a_search_over_a_trainer(tmp_path):
 def test_the_number_of_workers_as_a_parameter(tmp_path):
     grid = search(tmp_path, {"scaling_config": tune.grid_search([{"num_workers": 1}, ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5})])})
     assert grid.num_errors == 0 and sorted(r.metrics["size"] for r in grid) == [1, 2]
+    space = ScalingConfig(num_workers=tune.grid_search([0, 1]), resources_per_worker={"CPU": tune.choice([0.5])})
+    with pytest.raises(ValueError, match="has a search space in it"):
+        DataParallelTrainer(loop, scaling_config=space)
+    with pytest.raises(ValueError, match="give it to the Tuner"):
+        search(tmp_path, {"run_config": RunConfig(name="lost")})
+    grid = search(tmp_path / "inside", {"scaling_config": space})
+    assert grid.num_errors == 0 and [r.config["scaling_config"]["num_workers"] for r in grid] == [0, 1] and [r.metrics["i"] for r in grid] == [2, 2]
+
+
+def write_here(config):
+    with open("mine", "x") as file:
+        file.write(str(config["n"]))
+    if config["n"] == 2:
+        open("not-there")
+    train.report({"n": config["n"]})
+
+
+def test_workers_are_in_their_trials_folder(tmp_path):
+    def trial(config):
+        DataParallelTrainer(write_here, train_loop_config=config, run_config=RunConfig(storage_path=str(tmp_path), name=f"in-{config['n']}")).fit()
+
+    trainer = DataParallelTrainer(write_here, scaling_config=ScalingConfig(resources_per_worker={"CPU": 0.5}))
+    for what, space in ((trainer, {"train_loop_config": {"n": tune.grid_search([0, 1, 2])}}), (trial, {"n": tune.grid_search([0, 1])})):
+        grid = tune.Tuner(what, param_space=space, run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0)).fit()
+        for n, result in enumerate(grid):
+            with open(os.path.join(result.path, "mine")) as file:
+                assert file.read() == str(n)
+        assert grid.num_errors == len(grid) - 2
+        if grid.errors:
+            assert "a trial runs in its own folder" in str(grid.errors[0])
 
 
 def test_a_worker_that_dies_makes_the_trial_start_again(tmp_path):

@@ -123,9 +123,10 @@ def test_a_driver_that_is_ended_and_its_run_restored(tmp_path, how, words, code,
     assert back.metrics["i"] == 1 and back.checkpoint.path.endswith("checkpoint_000001")
 
     def rest(config):
-        for i in range(start(), 4):
+        begun = start()
+        for i in range(begun, 4):
             save(i)
-        return start()
+        return begun
 
     assert DataParallelTrainer.can_restore(path) and not DataParallelTrainer.can_restore(storage)
     result = restore(path, rest)
@@ -174,7 +175,7 @@ def test_a_worker_killed_while_it_uploads(tmp_path):
                 pass
             os.kill(os.getpid(), signal.SIGKILL)
 
-        if start() == 0:
+        if (begun := start()) == 0:
             rank = train.get_context().get_world_rank()
             save(0)
             with tempfile.TemporaryDirectory() as folder:
@@ -187,7 +188,7 @@ def test_a_worker_killed_while_it_uploads(tmp_path):
                 train.report({"i": 1}, checkpoint=Checkpoint.from_directory(folder))
             time.sleep(600)
         save(1)
-        return start()
+        return begun
 
     with pytest.warns(UserWarning, match=r"rank 1 .* died: .*SIGKILL.* Starting again from .*checkpoint_000000"):
         result = fit(loop, tmp_path, failure_config=FailureConfig(max_failures=1))

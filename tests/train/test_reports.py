@@ -121,13 +121,14 @@ def test_checkpoints_that_the_loop_stores_itself(tmp_path):
         train.report({"i": 0}, checkpoint=folder_with("n", "0"), checkpoint_upload_fn=store, checkpoint_dir_name="first")
         own = os.path.join(config["place"], "second")
         shutil.copytree(folder_with("n", "1").path, own)
-        train.report({"i": 1}, checkpoint=Checkpoint(own), checkpoint_upload_mode=CheckpointUploadMode.NO_UPLOAD)
+        train.report({"i": 1}, checkpoint=Checkpoint(own + "/"), checkpoint_upload_mode=CheckpointUploadMode.NO_UPLOAD)
         train.report({"i": 2}, checkpoint=folder_with("n", "2"), checkpoint_dir_name="third", delete_local_checkpoint_after_upload=True)
 
     result = fit(loop, tmp_path, config={"place": str(tmp_path / "own")})
-    assert [c.path for c, _ in result.best_checkpoints] == [str(tmp_path / "own" / "first"), str(tmp_path / "own" / "second"),
-                                                            os.path.join(result.path, "third")]
-    assert [read(c, "n") for c, _ in result.best_checkpoints] == ["0", "1", "2"]
+    for each in (result, Result.from_path(result.path)):
+        assert [c.path for c, _ in each.best_checkpoints] == [str(tmp_path / "own" / "first"), str(tmp_path / "own" / "second"),
+                                                              os.path.join(result.path, "third")]
+        assert [(read(c, "n"), m["i"]) for c, m in each.best_checkpoints] == [("0", 0), ("1", 1), ("2", 2)]
 
 
 def test_a_name_of_its_own_is_found_again(tmp_path):
@@ -144,13 +145,38 @@ def test_a_name_of_its_own_is_found_again(tmp_path):
         assert [c.path.rpartition("/")[2] for c, _ in each.best_checkpoints] == [f"epoch_{n}" for n in range(4)]
 
 
+def test_the_newest_checkpoint_can_be_had_again(tmp_path):
+    def loop(config):
+        rank, seen = train.get_context().get_world_rank(), [train.get_checkpoint()]
+        for n in range(2):
+            train.report({"n": n}, checkpoint=folder_with("n", str(n)) if rank == 1 else None)
+            seen.append(read(train.get_checkpoint(), "n"))
+        train.report({"n": 2})
+        return [*seen, read(train.get_checkpoint(), "n")]
+
+    assert fit(loop, tmp_path, workers=2).return_value == [None, "0", "1", "1"]
+
+
+def test_a_rank_that_writes_to_the_checkpoints_folder_itself(tmp_path):
+    def loop(config):
+        if train.get_context().get_world_rank() == 0:
+            train.report({}, checkpoint=folder_with("copied", "0"), checkpoint_dir_name="both")
+        else:
+            own = train.get_context().get_storage().build_checkpoint_path_from_name("both")
+            shutil.copytree(folder_with("written", "1").path, own)
+            train.report({}, checkpoint=Checkpoint(own), checkpoint_dir_name="both", checkpoint_upload_mode=CheckpointUploadMode.NO_UPLOAD)
+
+    assert sorted(os.listdir(fit(loop, tmp_path, workers=2).checkpoint.path)) == ["copied", "written"]
+
+
 def test_one_name_for_all_checkpoints(tmp_path):
     def loop(config):
         for n in range(3):
             train.report({"n": n}, checkpoint=folder_with("n", str(n)), checkpoint_dir_name="latest")
 
     result = fit(loop, tmp_path, checkpoint_config=CheckpointConfig(num_to_keep=1))
-    assert read(result.checkpoint, "n") == "2" and [m["n"] for _, m in result.best_checkpoints] == [2]
+    for each in (result, Result.from_path(result.path)):
+        assert read(each.checkpoint, "n") == "2" and [m["n"] for _, m in each.best_checkpoints] == [2]
 
 
 def test_metrics_that_cannot_be_sent_leave_no_gap(tmp_path):
@@ -234,6 +260,25 @@ def test_validation_beside_training(tmp_path):
         assert [m.get("accuracy") for _, m in seen.best_checkpoints] == [0, 100, None]
 
 
+def test_checkpoints_stay_while_they_are_validated_and_count_by_what_that_gives(tmp_path):
+    def validate(checkpoint):
+        score = int(read(checkpoint, "n"))
+        while score < 2 and not os.path.exists(tmp_path / "go"):
+            time.sleep(0.01)
+        return {"score": -score}
+
+    def loop(config):
+        for n in range(3):
+            train.report({"n": n}, checkpoint=folder_with("n", str(n)), validation=True)
+        there = len(train.get_all_reported_checkpoints(CheckpointConsistencyMode.COMMITTED))
+        open(tmp_path / "go", "w").close()
+        return there
+
+    result = fit(loop, tmp_path, trainer={"validation_config": ValidationConfig(validate, ray_remote_kwargs={"num_cpus": 0.5})},
+                 checkpoint_config=CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score"))
+    assert result.return_value == 3 and [m["n"] for _, m in result.best_checkpoints] == [0] and read(result.checkpoint, "n") == "2"
+
+
 def test_a_validation_that_takes_too_long_is_ended(tmp_path):
     def validate(checkpoint):
         time.sleep(600)
@@ -281,9 +326,10 @@ def test_only_the_best_stay_on_the_disk(tmp_path):
     def loop(config):
         for i in range(6):
             train.report({"i": i}, checkpoint=folder_with("n", str(i)))
+        return [reported.metrics["i"] for reported in train.get_all_reported_checkpoints()]
 
     result = fit(loop, tmp_path, checkpoint_config=CheckpointConfig(num_to_keep=2))
-    assert [read(c, "n") for c, _ in result.best_checkpoints] == ["4", "5"]
+    assert result.return_value == [4, 5] and [read(c, "n") for c, _ in result.best_checkpoints] == ["4", "5"]
     assert sorted(n for n in os.listdir(result.path) if n.startswith(("check", "."))) == ["checkpoint_000004", "checkpoint_000005"]
 
 

@@ -1,6 +1,7 @@
 """Settings and checkpoints, which need no session."""
 import os
 
+import numpy
 import pytest
 
 from raygo import cloudpickle
@@ -14,11 +15,16 @@ def test_scaling_config():
     assert ScalingConfig(trainer_resources={"CPU": 1}, num_workers=2).as_placement_group_factory().bundles == [{"CPU": 2}, {"CPU": 1}]
     gpus = ScalingConfig(num_workers=4, use_gpu=True)
     assert gpus.num_gpus_per_worker == 1 and gpus.total_resources == {"CPU": 4, "GPU": 4}
+    special = ScalingConfig(num_workers=2, accelerator_type="A100")
+    assert special.total_resources == {"CPU": 2, "accelerator_type:A100": 0.002}
+    assert special.additional_resources_per_worker == {"accelerator_type:A100": 0.001}
+    assert ScalingConfig(num_workers=numpy.int64(2)).max_workers == 2
     assert ScalingConfig.from_placement_group_factory(gpus.as_placement_group_factory()).total_resources == gpus.total_resources
 
 
 @pytest.mark.parametrize("wrong", [{"resources_per_worker": {"GPU": 1}}, {"use_gpu": True, "resources_per_worker": {"GPU": 0}},
-                                   {"num_workers": 0}, {"num_workers": 1.5}, {"num_workers": (3, 2)},
+                                   {"num_workers": -1}, {"num_workers": (0, 2)}, {"num_workers": 1.5}, {"placement_strategy": "TIGHT"},
+                                   {"num_workers": 2, "label_selector": [{"zone": "a"}]}, {"num_workers": (3, 2)},
                                    {"num_workers": (1, 2, 3)}, {"resources_per_worker": {"CPU": -1}}])
 def test_scaling_config_refuses(wrong):
     with pytest.raises(ValueError):
@@ -26,7 +32,8 @@ def test_scaling_config_refuses(wrong):
 
 
 def test_other_settings_refuse():
-    for make in (lambda: CheckpointConfig(num_to_keep=0), lambda: CheckpointConfig(checkpoint_score_order="most"),
+    for make in (lambda: CheckpointConfig(num_to_keep=0), lambda: CheckpointConfig(num_to_keep=1.5), lambda: FailureConfig(max_failures="3"),
+                 lambda: CheckpointConfig(checkpoint_score_order="most"),
                  lambda: FailureConfig(max_failures=-2), lambda: RunConfig(failure_config=3),
                  lambda: DataParallelTrainer(lambda a, b: None), lambda: DataParallelTrainer(7),
                  lambda: DataParallelTrainer(lambda: None, scaling_config={"num_workers": 2}),
@@ -38,8 +45,9 @@ def test_other_settings_refuse():
                   lambda: RunConfig(storage_filesystem=object())):
         with pytest.raises(ValueError):
             wrong()
-    with pytest.raises(NotImplementedError):
-        ScalingConfig(use_tpu=True)
+    for absent in ({"use_tpu": True}, {"label_selector": {"zone": "a"}}):
+        with pytest.raises(NotImplementedError):
+            ScalingConfig(**absent)
 
 
 def test_checkpoint(tmp_path):

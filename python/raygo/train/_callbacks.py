@@ -1,10 +1,13 @@
 """Hooks into a run, called in the driver: those of users, and the files and tables that show how it goes."""
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from raygo.train._show import RunView, place_for
+from raygo.train.error import ControllerError
 
 if TYPE_CHECKING:
     from raygo.train._checkpoint import Checkpoint
@@ -64,6 +67,15 @@ class TrialView:
         return str(self._name)
 
 
+@contextlib.contextmanager
+def _named(what: str) -> Iterator[None]:
+    """What a user's hook raises ends the run, and says where it came from."""
+    try:
+        yield
+    except Exception as error:
+        raise ControllerError(RuntimeError(f"Training ended because {what} failed: {type(error).__name__}: {error}")) from error
+
+
 class RunCallbacks:
     """All hooks of a run.  A context manager: on leaving it they learn how the run ended."""
 
@@ -111,7 +123,8 @@ class RunCallbacks:
         """A report is complete; loggers write it before its checkpoint is noted."""
         self._about["iteration"] += 1
         self._trial.last_result = metrics
-        self._tune.on_trial_result(**self._about, result=metrics)
+        with _named("a callback or logger"):
+            self._tune.on_trial_result(**self._about, result=metrics)
 
     def reported(self, said: dict[int, Report], metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
         """A report is complete and its checkpoint noted."""
@@ -124,17 +137,20 @@ class RunCallbacks:
             self._place.reported()
         if checkpoint is not None:
             self._trial.checkpoint = checkpoint
-            self._tune.on_trial_save(**self._about)
-            self._tune.on_checkpoint(**self._about, checkpoint=checkpoint)
+            with _named("a callback or logger"):
+                self._tune.on_trial_save(**self._about)
+                self._tune.on_checkpoint(**self._about, checkpoint=checkpoint)
         for callback in self._users:
-            callback.after_report(self._run, [said[rank].metrics for rank in sorted(said)], checkpoint)
+            with _named(f"{type(callback).__name__}.after_report"):
+                callback.after_report(self._run, [said[rank].metrics for rank in sorted(said)], checkpoint)
 
     def failed(self, errors: dict[int, Exception]) -> None:
         """An attempt has failed."""
         self._view.failures += 1
         self._view.state = "failed"
         for callback in self._users:
-            callback.after_exception(self._run, errors)
+            with _named(f"{type(callback).__name__}.after_exception"):
+                callback.after_exception(self._run, errors)
 
     def again(self) -> None:
         """The run will be tried again."""
@@ -148,5 +164,6 @@ class RunCallbacks:
         if stop in (None, "DEPRECATED"):
             return False
         if callable(stop):
-            return bool(stop(self._trial.trial_id, metrics))
+            with _named("the function RunConfig(stop=...)"):
+                return bool(stop(self._trial.trial_id, metrics))
         return any((value := dig(metrics, name)) is not None and value >= limit for name, limit in stop.items())

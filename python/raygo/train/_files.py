@@ -327,6 +327,15 @@ def digest(path: str) -> str:
     return seen.hexdigest()
 
 
+def explain_relative_path(error: BaseException, home: str) -> None:
+    """Add to an error of a trial that a relative path may have been meant from another folder, where the driver runs."""
+    if not isinstance(error, OSError) or not isinstance(error.filename, str) or os.path.isabs(error.filename):
+        return
+    there = os.path.exists(os.path.join(home, error.filename))
+    error.strerror = (f"{error.strerror} (a trial runs in its own folder, {os.getcwd()}; the driver's is {home}"
+                      f"{', which has that file' if there else ''}. Give an absolute path, or set RAY_CHDIR_TO_TRIAL_DIR=0)")
+
+
 def local_files(folder: str) -> list[str]:
     """All files below a folder of this machine, by their path within it."""
     return sorted(os.path.relpath(os.path.join(base, name), folder).replace(os.sep, "/") for base, _, names in os.walk(folder) for name in names)

@@ -19,7 +19,7 @@ def find_run(config: RunConfig, trainer: str) -> tuple[StorageContext, dict[str,
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     storage = StorageContext(config.storage_path, config.name or f"{trainer}_{stamp}_{uuid.uuid4().hex[:4]}", storage_filesystem=config.storage_filesystem)
     noted = read_note(storage.files, storage.experiment_fs_path) if config.name else None
-    if noted is not None and noted.get("trial_dir_name"):
+    if noted is not None:
         storage.trial_dir_name, storage.trial_id, storage.trial_name = noted["trial_dir_name"], noted["trial_id"], noted["trial_name"]
         return storage, noted
     storage.trial_id = f"{uuid.uuid4().hex[:5]}_00000"

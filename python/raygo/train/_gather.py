@@ -266,7 +266,10 @@ class Gather:
         if ask.what == "get_all_reported_checkpoints":
             upto, validated = ask.value
             done = self.next_index >= upto and not (validated and self.run_of.validations.running)
-            return done, list(self.run_of.reported) if done else None
+            return done, self.run_of.kept_reports() if done else None
+        if ask.what == "get_checkpoint":
+            done = self.next_index > ask.value
+            return done, self.run_of.newest_checkpoint() if done else None
         # Collectives: the n-th of each rank belong together.
         same = {rank: other.value[1] for rank, other in self.questions if other.what == ask.what and other.value[0] == ask.value[0]}
         gone = self.returned | set(self.errors)

@@ -7,11 +7,13 @@ deleted: at every moment it names only what is there.  Where all are kept it nam
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from numbers import Real
 from typing import Any
 
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._files import join, resolve
-from raygo.train._result import dig
+from raygo.train._result import by_checkpoint, dig
 from raygo.train._settings import CheckpointConfig
 from raygo.train._storage import StorageContext, checkpoint_name
 from raygo.train.constants import CHECKPOINT_DIR_NAME, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME
@@ -46,14 +48,18 @@ class KeptCheckpoints:
         self.made += 1
         return name
 
-    def add(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
+    def add(self, checkpoint: Checkpoint, metrics: dict[str, Any], in_use: Collection[str] = ()) -> None:
         if checkpoint.path in self._paths:
             # A loop may use one name again and again; there is one checkpoint of it.
             self.kept = [pair for pair in self.kept if pair[0] != checkpoint]
         self._append(checkpoint, metrics)
+        self.prune(in_use)
+
+    def prune(self, in_use: Collection[str] = ()) -> None:
+        """Drop those that are too many, and note the state; checkpoints with these paths are not dropped yet."""
         most = self.config.num_to_keep
         gone = []
-        while most is not None and len(self.kept) > most and (worst := worst_of(self.kept, self.config, most)) is not None:
+        while most is not None and len(self.kept) > most and (worst := worst_of(self.kept, self.config, most, in_use)) is not None:
             gone.append(self.kept.pop(worst)[0])
         self.save()
         for each in gone:
@@ -98,11 +104,7 @@ class KeptCheckpoints:
     def load(self, noted: dict[str, Any], history: list[dict[str, Any]]) -> list[str]:
         """Take up what an earlier run has left; the names of checkpoints of which nothing is noted, as it was killed before it could."""
         there = set(self.storage.whole_folders())
-        reports: dict[str, dict[str, Any]] = {}
-        for metrics in history:
-            if name := metrics.get(CHECKPOINT_DIR_NAME):
-                reports.pop(name, None)        # a name that is used again has its place by its last report
-                reports[name] = metrics
+        reports = by_checkpoint(history)
         if noted.get("and_all_reported"):
             named = {entry.get("name") for entry in noted["checkpoints"]}
             for name in [name for name in reports if name in there and name not in named]:
@@ -111,16 +113,16 @@ class KeptCheckpoints:
             if (name := entry.get("name")) is None:
                 if entry["on"] == "local" or entry["on"] == self.storage.files.name:
                     self._append(Checkpoint._on(resolve(entry["path"])[0] if entry["on"] == "local" else self.storage.files, entry["path"]),
-                                 entry.get("metrics", {}))
+                                 entry.get("metrics") or reports.get(entry["path"].rpartition("/")[2], {}))
             elif name in there:
                 self._append(self.storage.checkpoint(name), entry.get("metrics") or reports.get(name, {}))
         known = {checkpoint.path.rpartition("/")[2] for checkpoint, _ in self.kept}
         # Those that were reported after the last one that is noted: it was killed between the two.
         last = max((i for i, metrics in enumerate(history) if metrics.get(CHECKPOINT_DIR_NAME) in known), default=-1)
         for metrics in history[last + 1:]:
-            if (name := metrics.get(CHECKPOINT_DIR_NAME)) in there:
-                self._append(self.storage.checkpoint(name), metrics)
-                known.add(name)
+            if (told := metrics.get(CHECKPOINT_DIR_NAME)) in there:
+                self._append(self.storage.checkpoint(told), metrics)
+                known.add(told)
         numbered = sorted(name for name in there if name.startswith("checkpoint_"))
         self.made = max(noted["made"], next_number(numbered))
         newest = max(known & set(numbered), default="")
@@ -131,23 +133,45 @@ class KeptCheckpoints:
         return {checkpoint.path.rpartition("/")[2] for checkpoint, _ in self.kept if self._is_own(checkpoint)}
 
 
+def kept_checkpoints(storage: StorageContext, noted: dict[str, Any] | None, reports: list[dict[str, Any]]) -> list[tuple[Checkpoint, dict[str, Any]]]:
+    """The checkpoints of a run that is read back, which may be one of which nothing is noted, as a trial of a search."""
+    if noted is None:
+        whole = set(storage.whole_folders())
+        return [(storage.checkpoint(name), report) for name, report in by_checkpoint(reports).items() if name in whole]
+    checkpoints = KeptCheckpoints(CheckpointConfig(), storage, noted=False)
+    checkpoints.load(noted, reports)
+    return checkpoints.kept
+
+
 def next_number(names: list[str]) -> int:
     """The number of the checkpoint after these."""
     return max((int(name.rpartition("_")[2]) + 1 for name in names if name.rpartition("_")[2].isdigit()), default=0)
 
 
-def worst_of(kept: list[tuple[Checkpoint, dict[str, Any]]], config: CheckpointConfig, most: int) -> int | None:
-    """Which of too many checkpoints to drop: never the newest, never one of the best `most`."""
-    attribute = config.checkpoint_score_attribute
-    if attribute is None:
-        return 0
+def best_of(kept: list[tuple[Checkpoint, dict[str, Any]]], config: CheckpointConfig | None) -> list[tuple[Checkpoint, dict[str, Any]]]:
+    """What a Result shows of the kept ones: those that the config asks for, the best last if they have a score.
+
+    The newest, which is kept beside them, is the Result's `checkpoint`.
+    """
+    if config is None:
+        return list(kept)
+    shown = kept if config.checkpoint_score_attribute is None else [kept[i] for i in reversed(ranked(kept, config))]
+    return shown[-config.num_to_keep:] if config.num_to_keep is not None else list(shown)
+
+
+def worst_of(kept: list[tuple[Checkpoint, dict[str, Any]]], config: CheckpointConfig, most: int, in_use: Collection[str] = ()) -> int | None:
+    """Which of too many checkpoints to drop: never the newest, one of the best `most`, or one with a path `in_use`."""
+    order = range(len(kept))[::-1] if config.checkpoint_score_attribute is None else ranked(kept, config)
+    return next((i for i in reversed(order[most:]) if i != len(kept) - 1 and kept[i][0].path not in in_use), None)
+
+
+def ranked(kept: list[tuple[Checkpoint, dict[str, Any]]], config: CheckpointConfig) -> list[int]:
+    """The checkpoints' positions, the best first; of those that are as good as each other, the newest."""
     sign = 1 if config.checkpoint_score_order == "max" else -1
-    scores: list[tuple[bool, float]] = []
-    for _, metrics in kept:
-        value = dig(metrics, attribute)
-        # No score, or NaN, is worse than any score.
-        good = isinstance(value, (int, float)) and value == value
-        scores.append((good, sign * float(value) if good else 0.0))
-    ranked = sorted(range(len(scores)), key=lambda i: scores[i], reverse=True)
-    droppable = [i for i in ranked[most:] if i != len(kept) - 1]
-    return droppable[-1] if droppable else None
+    scores: list[tuple[bool, float, int]] = []
+    for position, (_, metrics) in enumerate(kept):
+        value = dig(metrics, config.checkpoint_score_attribute or "")
+        # No score, or NaN, is worse than any score.  NumPy's numbers are Real too.
+        good = isinstance(value, Real) and value == value
+        scores.append((good, sign * float(value) if good else 0.0, position))
+    return sorted(range(len(scores)), key=lambda i: scores[i], reverse=True)

@@ -57,6 +57,10 @@ class Brought:
     failed: bool = False                        # it is not, and will not be
     name: str | None = None                     # of the checkpoint's folder, where the loop says so
 
+    def __post_init__(self) -> None:
+        if self.in_place is not None and self.in_place.path.endswith("/"):       # its name is what comes after the last slash
+            self.in_place = Checkpoint._on(self.in_place._files, self.in_place.path.rstrip("/"))
+
 
 @dataclass
 class Ask:

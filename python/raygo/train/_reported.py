@@ -109,6 +109,10 @@ class Validations:
         reported.status = ReportedCheckpointStatus.PENDING_VALIDATION
         self.running[task.remote(reported.checkpoint, **arguments)] = (reported, None if limit is None else time.monotonic() + limit)
 
+    def in_use(self) -> set[str]:
+        """The paths of the checkpoints that are being validated."""
+        return {reported.checkpoint.path for reported, _ in self.running.values()}
+
     def seen(self, ref: ObjectRef) -> Exception | None:
         """A validation has ended; why it failed."""
         reported, _ = self.running.pop(ref)

@@ -1,6 +1,7 @@
 """What a run gives."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._files import Files, join, resolve
 from raygo.train._storage import StorageContext
-from raygo.train.constants import CHECKPOINT_DIR_NAME, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME, RESULT_FILE_JSON
+from raygo.train.constants import CHECKPOINT_DIR_NAME, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME, EXPR_PARAM_FILE, RESULT_FILE_JSON
 
 if TYPE_CHECKING:
     import pandas
@@ -47,7 +48,7 @@ class Result:
     metrics_dataframe : pandas.DataFrame
         All reports, a row each.
     best_checkpoints : list of (Checkpoint, dict)
-        The checkpoints that were kept, each with its report.
+        The checkpoints that CheckpointConfig asks to keep, each with its report, in their order; with a score, the best last.
     """
 
     metrics: dict[str, Any] | None
@@ -95,8 +96,8 @@ class Result:
         if not scored:
             known = sorted({key for _, metrics in self.best_checkpoints for key in metrics})
             raise RuntimeError(f"Invalid metric name {metric!r}! You may choose from the following metrics: {', '.join(known)}.")
-        best = (max if mode == "max" else min)(value for value, _ in scored)
-        return next(checkpoint for value, checkpoint in scored if value == best)
+        numbers = [pair for pair in scored if pair[0] == pair[0]]        # NaN is larger and smaller than nothing
+        return (max if mode == "max" else min)(numbers or scored, key=lambda pair: pair[0])[1]
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> Result:
@@ -109,9 +110,11 @@ class Result:
         storage_filesystem : pyarrow.fs.FileSystem or fsspec.AbstractFileSystem, optional
             Where `path` is a path.
         """
+        from raygo.train._kept import kept_checkpoints
+
         files, folder = resolve(path, storage_filesystem)
         if not files.is_folder(folder):
-            raise RuntimeError(f"Path {folder} doesn't exist.")
+            raise RuntimeError(f"Experiment folder {folder} doesn't exist!")
         noted = None
         if not files.is_file(join(folder, RESULT_FILE_JSON)):
             noted = read_note(files, folder)
@@ -120,14 +123,20 @@ class Result:
         parent, _, trial = folder.rpartition("/")
         noted = noted or read_note(files, parent)
         if noted is None and not files.is_file(join(folder, RESULT_FILE_JSON)):
-            raise RuntimeError(f"{folder} has no {RESULT_FILE_JSON}: give the folder of a run or of a trial, as Result.path does")
+            raise RuntimeError(f"Failed to restore the Result object: {folder} has no {RESULT_FILE_JSON} and no {CHECKPOINT_MANAGER_SNAPSHOT_FILENAME} "
+                               "of a run. Give the folder of a run or of a trial, as Result.path does")
         root, _, experiment = parent.rpartition("/")
         storage = StorageContext(root or "/", experiment, storage_filesystem=None if files.local else files.arrow(), trial_dir_name=trial, read_only=True)
-        reports = read_history(storage, noted if noted and noted["trial_dir_name"] == trial else None)
-        whole = set(storage.whole_folders())
-        kept = [(storage.checkpoint(name), report) for report in reports if (name := report.get(CHECKPOINT_DIR_NAME)) in whole]
-        return cls(reports[-1] if reports else {}, kept[-1][0] if kept else None, None, folder, cast(Any, reports), kept,
-                   None if files.local else files.arrow())
+        if noted is not None and noted["trial_dir_name"] != trial:
+            noted = None
+        reports = with_noted(read_history(storage), noted)
+        kept = kept_checkpoints(storage, noted, reports)
+        result = cls(reports[-1] if reports else {}, kept[-1][0] if kept else None, None, folder, cast(Any, reports), kept,
+                     None if files.local else files.arrow())
+        if noted is not None:
+            with contextlib.suppress(FileNotFoundError):
+                result._config = json.loads(files.read(join(folder, EXPR_PARAM_FILE))).get("train_loop_config")
+        return result
 
     def __repr__(self) -> str:
         shown = {key: value for key, value in (self.metrics or {}).items() if not isinstance(value, (dict, list))}
@@ -137,16 +146,14 @@ class Result:
 def read_note(files: Files, folder: str) -> dict[str, Any] | None:
     """What a run has noted of itself; None where there is no run of raygo.train."""
     try:
-        return dict(json.loads(files.read(join(folder, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME))))
+        noted: dict[str, Any] = json.loads(files.read(join(folder, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME)))
     except FileNotFoundError:
         return None
+    return noted if "trial_dir_name" in noted else None        # else Ray's own, which has a file of that name
 
 
-def read_history(storage: StorageContext, noted: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """The reports of a trial.
-
-    A line that a killed driver has left unfinished is left out; reports with a checkpoint are noted before they are sure to be in the file.
-    """
+def read_history(storage: StorageContext) -> list[dict[str, Any]]:
+    """The reports in a trial's file.  A line that a killed driver has left unfinished is left out."""
     try:
         lines = storage.files.read(join(storage.trial_fs_path, RESULT_FILE_JSON)).decode(errors="replace").splitlines()
     except FileNotFoundError:
@@ -157,6 +164,12 @@ def read_history(storage: StorageContext, noted: dict[str, Any] | None = None) -
             reports.append(dict(json.loads(line)))
         except ValueError:
             continue
+    return reports
+
+
+def with_noted(reports: list[dict[str, Any]], noted: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The reports of a trial: those of its file, and those with a checkpoint, which are noted before they are sure to be in the file."""
+    reports = list(reports)
     positions = {report.get(CHECKPOINT_DIR_NAME): position for position, report in enumerate(reports)}
     rounds = {report.get("training_iteration"): position for position, report in enumerate(reports) if not report.get(CHECKPOINT_DIR_NAME)}
     for entry in (noted or {}).get("checkpoints", ()):
@@ -169,16 +182,26 @@ def read_history(storage: StorageContext, noted: dict[str, Any] | None = None) -
     return reports
 
 
+def by_checkpoint(reports: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The reports that have a checkpoint, by its name; a name that is used again has its place by its last report."""
+    named: dict[str, dict[str, Any]] = {}
+    for report in reports:
+        if name := report.get(CHECKPOINT_DIR_NAME):
+            named.pop(name, None)
+            named[name] = report
+    return named
+
+
 def dig(metrics: dict[str, Any], name: str) -> Any:
     """A metric by its name, ``a/b`` for b within a; None when it is not there."""
     if name in metrics:
         return metrics[name]
-    value: Any = metrics
-    for part in name.split("/"):
-        if not isinstance(value, dict) or part not in value:
-            return None
-        value = value[part]
-    return value
+    parts = name.split("/")
+    for split in range(1, len(parts)):       # keys may have slashes of their own
+        inner = metrics.get("/".join(parts[:split]))
+        if isinstance(inner, dict) and (found := dig(inner, "/".join(parts[split:]))) is not None:
+            return found
+    return None
 
 
 def frame(reports: list[dict[str, Any]]) -> pandas.DataFrame | None:

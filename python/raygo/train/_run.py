@@ -6,6 +6,7 @@ same run, started again, goes on from the last report that was complete.
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import shutil
@@ -21,17 +22,18 @@ from typing import Any, cast
 import raygo
 from raygo import _session as engine_session
 from raygo.exceptions import RayError
+from raygo.train import _local
 from raygo.train._callbacks import RunCallbacks
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._data_config import DataConfig, materialize
-from raygo.train._failures import WorkersFailed
+from raygo.train._failures import WorkersFailed, in_short
 from raygo.train._folder import drop_half_line, find_run, lock_run
 from raygo.train._gather import Gather, journal_folder
-from raygo.train._kept import ERRORED, FINISHED, INTERRUPTED, RUNNING, KeptCheckpoints, next_number
+from raygo.train._kept import ERRORED, FINISHED, INTERRUPTED, RUNNING, KeptCheckpoints, best_of, next_number
 from raygo.train._messages import Brought, Place, Report
 from raygo.train._preload import Preloading
 from raygo.train._reported import ReportedCheckpoint, ReportedCheckpointStatus, ValidationConfig, Validations
-from raygo.train._result import Result, read_history
+from raygo.train._result import Result, read_history, with_noted
 from raygo.train._settings import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from raygo.train._storage import Mirror, StorageContext, checkpoint_name
 from raygo.train._worker_group import WorkerGroup, check_feasible
@@ -45,6 +47,7 @@ from raygo.train.constants import (
     RESULT_FILE_JSON,
     TIME_TOTAL_S,
     TRAINER_PICKLE_FILE,
+    TUNE_ORIG_WORKING_DIR,
 )
 from raygo.train.error import ControllerError, TrainingFailedError, WorkerGroupError
 
@@ -91,7 +94,8 @@ class Run:
         self.profiled = os.environ.get(PROFILE_ENV) == "1"
         self.placement = placement
         self.on_report = on_report
-        if placement is None:
+        self.is_local = scaling.max_workers == 0
+        if placement is None and not self.is_local:
             check_feasible([scaling._worker_bundle] * scaling.min_workers)      # before there is a folder of a run that cannot be
         self.history: list[dict[str, Any]] = []
         self.reported: list[ReportedCheckpoint] = []
@@ -135,6 +139,9 @@ class Run:
             self.lock = lock_run(storage)
         folder = storage.trial_driver_staging_path
         os.makedirs(folder, exist_ok=True)
+        if self.run_config.name is None:         # callbacks may ask for it
+            self.run_config = copy.copy(self.run_config)
+            self.run_config.name = storage.experiment_dir_name
         self.mirror = Mirror(storage.files, folder, storage.trial_fs_path)
         if noted is not None:
             self._go_on(noted, folder)
@@ -144,9 +151,9 @@ class Run:
 
     def _go_on(self, noted: dict[str, Any], folder: str) -> None:
         """Takes up the run that is in the folder already."""
-        written = len(read_history(self.storage))
-        self.history = read_history(self.storage, noted)
-        self.unwritten = self.history[written:]
+        written = read_history(self.storage)
+        self.history = with_noted(written, noted)
+        self.unwritten = self.history[len(written):]
         if not self.storage.files.local:
             for name in (RESULT_FILE_JSON, EXPR_PROGRESS_FILE):
                 with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "wb") as file:
@@ -173,7 +180,7 @@ class Run:
 
     def _fit(self) -> Result:
         failed = starts_failed = 0
-        if self.backend_config.preload and not self.run_config.worker_runtime_env:
+        if self.backend_config.preload and not self.run_config.worker_runtime_env and not self.is_local:
             # While they are imported, datasets are read, and what shows the run is made ready.
             self.preloading = Preloading(self.backend_config.preload)
         journals = journal_folder(engine_session.current.session_dir if engine_session.current else "", uuid.uuid4().hex)
@@ -191,6 +198,8 @@ class Run:
                     except WorkersFailed as failure:
                         self.callbacks.failed(failure.errors)
                         failed += 1
+                        if self.failure_config.fail_fast == "raise":
+                            raise failure.cause from None
                         if self._gives_up(failed, self.failure_config.max_failures):
                             raise WorkerGroupError(failure.text(self.storage.trial_fs_path, failed), failure.errors) from failure.cause
                         self._again(failure.first_line(), failed, self.failure_config.max_failures)
@@ -204,14 +213,14 @@ class Run:
                         if self._gives_up(count, limit):
                             raise ControllerError(failure) from failure.__cause__
                         self._again(str(failure), count, limit)
-                self._finish_validations()
+                self.finish_validations()
             finally:
                 if journals is not None:
                     shutil.rmtree(journals, ignore_errors=True)
                 self._discard()
         filesystem = None if self.storage.files.local else self.storage.storage_filesystem
         result = Result(self.history[-1] if self.history else {}, self.checkpoints.newest, None, self.storage.trial_fs_path,
-                        cast(Any, self.history), list(self.checkpoints.kept), filesystem, value)
+                        cast(Any, self.history), best_of(self.checkpoints.kept, self.checkpoints.config), filesystem, value)
         result._config = self.train_loop_config
         return result
 
@@ -252,52 +261,57 @@ class Run:
 
     def _attempt(self, journals: str | None) -> Any:
         """Trains once from the newest checkpoint; what rank 0's function returned."""
-        backend = self.backend_config.backend_cls()
         self.restored_at = len(self.history)
         self.checkpoints.status = RUNNING
+        if self.is_local:
+            return _local.train(self, self.first_index + len(self.history))
+        backend = self.backend_config.backend_cls()
         if self.preloading is not None:
             preloading, self.preloading = self.preloading, None
             preloading.wait()
         try:
             group = WorkerGroup(self.scaling_config, self.run_config.worker_runtime_env, self.placement)
         except RayError as error:
-            raise StartFailed(f"Not all of the {self.scaling_config.min_workers} workers could be started: {str(error).rstrip('.')}.") from error
+            raise StartFailed(f"Not all of the {self.scaling_config.min_workers} workers could be started: {in_short(error).rstrip('.')}.") from error
         try:
             first, files = self._start(group, backend, journals)
             loop = raygo.put(self.train_loop)
             runs = [worker.actor.run.remote(loop, self.train_loop_config, self.backend_config.train_func_context) for worker in group.workers]
             gather = Gather(self, group, runs, first, files)
             self.callbacks.started(group, gather)
-            values = gather.run()
+            value = returned(gather.run()[0])
             if not self.stopped:
                 try:
                     backend.on_shutdown(group, self.backend_config)
                 except RayError as error:       # the function had come to its end on all ranks
                     log.warning("training is over, but the workers did not end their group well: %s", error)
-            return values[0]
+            return value
         finally:
             group.shutdown()
 
     def _start(self, group: WorkerGroup, backend: Backend, journals: str | None) -> tuple[int, list[str]]:
         """Makes the workers a group; the number of their first report, and their journals."""
-        start = self.checkpoints.newest or self.start_from
+        start = self.newest_checkpoint()
         # Reports are numbered through all attempts, so that folders of an attempt that failed are not mixed up with new ones.
         first = self.first_index + len(self.history)
         if self.storage.files.local:
             self.storage.discard()
         self.group_size = len(group)
         files = [os.path.join(journals or "", f"{first}-{uuid.uuid4().hex[:8]}-{rank}") for rank in range(len(group))]
+        # In a trial workers are in its folder: those of several trials would write to each other's files in one.
+        home = os.environ.get(TUNE_ORIG_WORKING_DIR)
+        folder = here if home is not None and (here := os.getcwd()) != home else None
         try:
             places = group.places(self.scaling_config.as_placement_group_factory(), self.metadata)
             self._deal_out_datasets(group, places)
-            raygo.get([worker.actor.set_up.remote(place, self.storage, start, first, _environment(place), file)
+            raygo.get([worker.actor.set_up.remote(place, self.storage, start, first, _environment(place), file, folder)
                        for worker, place, file in zip(group.workers, places, files, strict=True)])
             if backend.share_cuda_visible_devices:
                 group.share_gpus()
             backend.on_start(group, self.backend_config)
             backend.on_training_start(group, self.backend_config)
         except RayError as error:
-            raise StartFailed(f"The {len(group)} workers could not be made a group: {str(error).rstrip('.')}.") from error
+            raise StartFailed(f"The {len(group)} workers could not be made a group: {in_short(error).rstrip('.')}.") from error
         return first, files
 
     def _deal_out_datasets(self, group: WorkerGroup, places: list[Place]) -> None:
@@ -345,9 +359,22 @@ class Run:
         self.history.append(metrics)
         self.callbacks.write(metrics)
         if checkpoint is not None:
-            self.reported.append(ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus.COMMITTED))
-            self.checkpoints.add(checkpoint, metrics)
+            self._add(checkpoint, metrics)
         self.mirror.touch()
+
+    def _add(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
+        self.reported.append(ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus.COMMITTED))
+        self.checkpoints.add(checkpoint, metrics, self.validations.in_use())
+
+    def newest_checkpoint(self) -> Checkpoint | None:
+        """What training goes on from."""
+        return self.checkpoints.newest or self.start_from
+
+    def kept_reports(self) -> list[ReportedCheckpoint]:
+        """The checkpoints that are there, with their reports."""
+        last = {reported.checkpoint.path: reported for reported in self.reported}      # of a name that is used again
+        self.reported = [last[checkpoint.path] for checkpoint, _ in self.checkpoints.kept if checkpoint.path in last]
+        return list(self.reported)
 
     def _store(self, index: int, said: dict[int, Report], brought: dict[int, Brought]) -> Checkpoint | None:
         uploaded = {rank: each.files for rank, each in brought.items() if each.files is not None}
@@ -357,7 +384,9 @@ class Run:
                 self.storage.discard(index, given)      # not whole
                 return None
             name = given or (self.checkpoints.next_name() if self.storage.files.local else checkpoint_name(index))
-            return self.storage.commit(index, name, self._all_files(name, uploaded), more=len(said) < self.group_size)
+            # Other ranks may have put their part into the checkpoint's folder themselves.
+            joins = any(each.in_place == self.storage.checkpoint(name) for each in brought.values())
+            return self.storage.commit(index, name, None if joins else self._all_files(name, uploaded), more=len(said) < self.group_size)
         in_place = [each.in_place for _, each in sorted(brought.items()) if each.in_place is not None]
         return in_place[0] if in_place else None
 
@@ -392,8 +421,7 @@ class Run:
         elif (checkpoint := self._store(index, {}, {0: brought})) is not None:
             metrics[CHECKPOINT_DIR_NAME] = checkpoint.path.rpartition("/")[2]
             self.checkpoints.amended.add(checkpoint.path)
-            self.reported.append(ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus.COMMITTED))
-            self.checkpoints.add(checkpoint, metrics)
+            self._add(checkpoint, metrics)
             self.unforwarded = checkpoint
 
     def validated(self, ref: Any) -> None:
@@ -403,14 +431,18 @@ class Run:
         if error is not None:
             warnings.warn(f"The validation of {reported.checkpoint} failed: {error}", stacklevel=5)
         self.checkpoints.amended.add(reported.checkpoint.path)
-        self.checkpoints.save()
+        self.checkpoints.prune(self.validations.in_use())
 
     def expire_validations(self) -> None:
         """Ends validations that take too long."""
-        for reported in self.validations.expire():
+        late = self.validations.expire()
+        if late:
+            self.checkpoints.prune(self.validations.in_use())
+        for reported in late:
             warnings.warn(f"The validation of {reported.checkpoint} was ended, as it took longer than its timeout_s", stacklevel=5)
 
-    def _finish_validations(self) -> None:
+    def finish_validations(self) -> None:
+        """Waits for those under way."""
         while self.validations.running:
             ready, _ = raygo.wait(list(self.validations.running), num_returns=1, timeout=self.validations.patience())
             for ref in ready:
@@ -433,6 +465,18 @@ def _sigterm_is_an_exit() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def returned(sent: bytes | str | None) -> Any:
+    """What rank 0's function returned; training is no failure where that cannot be had."""
+    if isinstance(sent, bytes):
+        try:
+            return raygo.cloudpickle.loads(sent)
+        except Exception as error:
+            sent = f"something that cannot be read in the driver: {type(error).__name__}: {error}"
+    if sent is not None:
+        warnings.warn(f"The training function returned {sent}. The Result has no return_value.", stacklevel=6)
+    return None
 
 
 def _environment(place: Place) -> dict[str, str]:

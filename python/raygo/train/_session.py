@@ -9,6 +9,7 @@ import enum
 import itertools
 import logging
 import shutil
+import sys
 import threading
 import time
 import warnings
@@ -70,7 +71,8 @@ class Session:
     def __init__(self, place: Place, storage: StorageContext, checkpoint: Checkpoint | None, first_report: int, journal: str | None = None) -> None:
         self.place = place
         self.storage = storage
-        self.checkpoint = checkpoint
+        self._checkpoint = checkpoint
+        self._newer = -1                # a report that the driver has not been asked about yet: it may have another checkpoint
         self.reports = first_report
         self.mailbox = Mailbox(journal)
         self._pool: ThreadPoolExecutor | None = None
@@ -80,6 +82,14 @@ class Session:
         self._collectives = itertools.count()
         self._answers: dict[int, Any] = {}
         self._answered = threading.Condition()
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest that is whole: the one to go on from, until this rank has reported."""
+        newer, self._newer = self._newer, -1
+        if newer >= 0:
+            self._checkpoint = self.ask("get_checkpoint", newer)
+        return self._checkpoint
 
     def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None, name: str | None = None,
                mode: CheckpointUploadMode = CheckpointUploadMode.SYNC, delete: bool = False,
@@ -91,9 +101,10 @@ class Session:
         self.reports += 1        # not before: for a number that nobody has said, the driver would wait
         self._reported = now
         if checkpoint is None:
-            return
-        if mode is CheckpointUploadMode.NO_UPLOAD:
+            self._newer = index
+        elif mode is CheckpointUploadMode.NO_UPLOAD:
             self.mailbox.put(Brought(index, in_place=checkpoint, name=name))
+            self._newer = index
         elif mode is CheckpointUploadMode.ASYNC:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="raygo-upload")
@@ -118,14 +129,15 @@ class Session:
         brought = Brought(index, failed=True, name=name)        # the driver must not wait for what failed
         try:
             if upload is not None:
-                brought.in_place = stored_by(upload, checkpoint, name or checkpoint_name(index))
+                brought = Brought(index, in_place=stored_by(upload, checkpoint, name or checkpoint_name(index)), name=name)
             else:
                 with checkpoint.as_directory() as folder:
                     brought.files = self.storage.stage(folder, index, self.place.world_rank, name=name, move=delete and checkpoint._files.local)
             brought.failed = False
         finally:
             self.mailbox.put(brought)
-        if delete and checkpoint._files.local:
+        self._newer = index
+        if delete and checkpoint._files.local and brought.in_place != checkpoint:
             shutil.rmtree(checkpoint.path, ignore_errors=True)
 
     def _settle(self, most: int | None) -> None:
@@ -179,7 +191,7 @@ def stored_by(upload: Callable[[Checkpoint, str], Checkpoint], checkpoint: Check
     """What a ``checkpoint_upload_fn`` has made of a checkpoint."""
     stored = upload(checkpoint, name)
     if not isinstance(stored, Checkpoint):
-        raise TypeError(f"checkpoint_upload_fn gave a {type(stored).__name__}: it must give the Checkpoint that it stored")
+        raise ValueError(f"checkpoint_upload_fn must return a `ray.train.Checkpoint`, the one that it stored, not a {type(stored).__name__}")
     return stored
 
 
@@ -228,6 +240,7 @@ def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None, checkp
         raise TypeError(f"report takes a dict of metrics, not {type(metrics).__name__}")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"report: checkpoint is a {type(checkpoint).__name__}: give Checkpoint.from_directory(folder)")
+    _refuse_tensors(metrics, "")
     mode = CheckpointUploadMode(checkpoint_upload_mode)
     if checkpoint_dir_name is not None and ("/" in checkpoint_dir_name or checkpoint_dir_name in ("", ".", "..")):
         raise ValueError(f"checkpoint_dir_name is {checkpoint_dir_name!r}: give the name of a folder, not a path")
@@ -240,8 +253,23 @@ def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None, checkp
                    checkpoint_upload_fn, validation)
 
 
+def _refuse_tensors(metrics: Any, name: str) -> None:
+    """Tensors would need torch in the driver, or a GPU, and cannot be compared and written as numbers are."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    for key, value in metrics.items() if isinstance(metrics, dict) else enumerate(metrics):
+        if isinstance(value, torch.Tensor):
+            raise ValueError(f"report: the metric '{name}{key}' is a torch.Tensor. Give a number, as its .item(), or keep it in the checkpoint")
+        if isinstance(value, (dict, list, tuple)):
+            _refuse_tensors(value, f"{name}{key}/")
+
+
 def get_checkpoint() -> Checkpoint | None:
-    """The checkpoint to go on from: the last one of a run that failed, or `resume_from_checkpoint`; None at a fresh start."""
+    """The newest checkpoint that the workers have reported; before the first that of a run that failed, or `resume_from_checkpoint`.
+
+    None at a fresh start.  After a report it waits for the other workers' part in that report.
+    """
     if current is None:
         _outside("get_checkpoint")
         return None

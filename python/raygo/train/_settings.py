@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from raygo.train._files import resolve
@@ -11,6 +13,11 @@ if TYPE_CHECKING:
     from raygo.train._storage import StorageContext
 
 _UNSET = "DEPRECATED"        # Ray's mark for parameters that it does not take any more
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether it is a whole number, NumPy's included."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 class PlacementGroupFactory:
@@ -82,6 +89,7 @@ class ScalingConfig:
     ----------
     num_workers : int or (int, int)
         One process each.  With ``(least, most)`` a run starts, and after a failure starts again, with as many as there are free resources for.
+        0: the training function is called here, in the driver, which makes it easy to debug.
     use_gpu : bool
         A GPU for each worker, unless `resources_per_worker` says how much.
     resources_per_worker : dict, optional
@@ -90,6 +98,8 @@ class ScalingConfig:
         How workers are spread over machines; see `raygo.util.placement_group`.
     accelerator_type : str, optional
         One of `raygo.util.accelerators`.
+    label_selector : optional
+        Not there yet in raygo.
     trainer_resources : dict, optional
         For the process that coordinates the workers.  In raygo that is the driver, which needs none.
 
@@ -113,9 +123,18 @@ class ScalingConfig:
     def __post_init__(self) -> None:
         if self.use_tpu or self.topology:
             raise NotImplementedError("ScalingConfig(use_tpu=..., topology=...): raygo.train knows no TPUs")
+        if self._has_domains:
+            return        # a search makes another one for each trial
         bounds = self.num_workers if isinstance(self.num_workers, (tuple, list)) else (self.num_workers, self.num_workers)
-        if len(bounds) != 2 or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in bounds) or bounds[0] > bounds[1]:
-            raise ValueError(f"ScalingConfig: num_workers is {self.num_workers!r}: give a whole number of 1 or more, or (least, most)")
+        if len(bounds) != 2 or not all(_is_whole(n) and n >= self.elasticity_enabled for n in bounds) or bounds[0] > bounds[1]:
+            raise ValueError(f"ScalingConfig: num_workers is {self.num_workers!r}: give a whole number, 0 to train in the driver, or (least, most)")
+        if isinstance(self.label_selector, list) and len(self.label_selector) != self.max_workers:
+            raise ValueError("If `label_selector` is a list, it must be the same length as `num_workers`: it has "
+                             f"{len(self.label_selector)} entries for {self.max_workers} workers")
+        if self.label_selector:
+            raise NotImplementedError("ScalingConfig(label_selector=...) is not there yet in raygo")
+        if self.placement_strategy not in ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"):
+            raise ValueError(f"ScalingConfig: placement_strategy is {self.placement_strategy!r}: give PACK, SPREAD, STRICT_PACK or STRICT_SPREAD")
         if self.elastic_resize_monitor_interval_s <= 0:
             raise ValueError(f"ScalingConfig: elastic_resize_monitor_interval_s is {self.elastic_resize_monitor_interval_s}: give more than 0")
         wanted = self.resources_per_worker or {}
@@ -130,19 +149,24 @@ class ScalingConfig:
                              "Either set `use_gpu` to False or request a positive number of `GPU`s.")
 
     @property
+    def _has_domains(self) -> bool:
+        """Whether it is part of a search space."""
+        tune = sys.modules.get("raygo.tune.search.variant_generator")
+        return tune is not None and bool(tune.has_unresolved(vars(self)))
+
+    @property
     def _per_worker(self) -> dict[str, float]:
         wanted = dict(self.resources_per_worker) if self.resources_per_worker is not None else {"CPU": 1.0}
         if self.use_gpu:
             wanted.setdefault("GPU", 1.0)
+        if self.accelerator_type:
+            wanted.setdefault(f"accelerator_type:{self.accelerator_type}", 0.001)
         return {key: float(amount) for key, amount in wanted.items() if amount}
 
     @property
     def _worker_bundle(self) -> dict[str, float]:
         """What each worker reserves; something even where the user asked for nothing, as a bundle cannot be empty."""
-        bundle = self._per_worker
-        if self.accelerator_type:
-            bundle[f"accelerator_type:{self.accelerator_type}"] = 0.001
-        return bundle or {"CPU": 0.0001}
+        return self._per_worker or {"CPU": 0.0001}
 
     @property
     def total_resources(self) -> dict[str, float]:
@@ -189,7 +213,7 @@ class ScalingConfig:
 
     def as_placement_group_factory(self) -> PlacementGroupFactory:
         """The bundles: one for each worker, the first with what the trainer needs added."""
-        bundles = [dict(self._worker_bundle) for _ in range(self.max_workers)]
+        bundles = [dict(self._worker_bundle) for _ in range(self.max_workers)] or [{}]
         for key, amount in (self.trainer_resources or {}).items():
             bundles[0][key] = bundles[0].get(key, 0.0) + amount
         return PlacementGroupFactory(bundles, self.placement_strategy)
@@ -233,7 +257,7 @@ class FailureConfig:
     preemption_grace_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.max_failures < -1:
+        if not _is_whole(self.max_failures) or self.max_failures < -1:
             raise ValueError(f"FailureConfig: max_failures is {self.max_failures}: give 0 or more, or -1 for no limit")
         if self.fail_fast not in (_UNSET, None, True, False, "raise"):
             raise ValueError(f"FailureConfig: fail_fast is {self.fail_fast!r}: give True, False or 'raise'")
@@ -269,7 +293,7 @@ class CheckpointConfig:
     checkpoint_at_end: Any = _UNSET
 
     def __post_init__(self) -> None:
-        if self.num_to_keep is not None and self.num_to_keep <= 0:
+        if self.num_to_keep is not None and not (_is_whole(self.num_to_keep) and self.num_to_keep > 0):
             raise ValueError(f"Received invalid num_to_keep: {self.num_to_keep}. Provide a positive integer or None.")
         if self.checkpoint_score_order not in ("max", "min"):
             raise ValueError(f"checkpoint_score_order must be either 'max' or 'min', not {self.checkpoint_score_order!r}")

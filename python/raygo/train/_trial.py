@@ -31,6 +31,14 @@ def merged(trainer: BaseTrainer, config: dict[str, Any]) -> BaseTrainer:
     return type(trainer)(**arguments)
 
 
+def opened(space: dict[str, Any]) -> dict[str, Any]:
+    """A search space with a ScalingConfig that has domains in it as a dict, into which the search looks."""
+    if isinstance(space.get("run_config"), RunConfig):
+        raise ValueError("param_space has a run_config, which is no parameter of a trial: give it to the Tuner")
+    scaling = space.get("scaling_config")
+    return {**space, "scaling_config": dict(vars(scaling))} if isinstance(scaling, ScalingConfig) and scaling._has_domains else space
+
+
 def say_what_does_not_count(trainable: Any) -> None:
     """Warns of what a trainer's own RunConfig has, where the search has one too."""
     own = getattr(trainable, "run_config", None)
@@ -54,9 +62,11 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def resources(trainer: BaseTrainer, config: dict[str, Any]) -> PlacementGroupFactory:
-    """What a trial needs: an empty bundle for its own process, and one for each worker."""
+    """What a trial needs: an empty bundle for its own process, and one for each worker; without workers what one would need, for itself."""
     scaling = merged(trainer, config).scaling_config
     head = {key: float(amount) for key, amount in (scaling.trainer_resources or {}).items()}
+    if scaling.max_workers == 0:
+        head = {**scaling._worker_bundle, **head}
     return PlacementGroupFactory([head, *([scaling._worker_bundle] * scaling.max_workers)], scaling.placement_strategy)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import raygo
 from raygo.train import _session
+from raygo.train._files import explain_relative_path
 from raygo.train.constants import DEFAULT_PLACEMENT_GROUP_TIMEOUT_S, TRAIN_ENABLE_WORKER_SPREAD_ENV, TRAIN_PLACEMENT_GROUP_TIMEOUT_S_ENV
 from raygo.train.error import ControllerError
 from raygo.util.placement_group import placement_group, remove_placement_group
@@ -29,6 +30,7 @@ class TrainWorker:
 
     def __init__(self) -> None:
         self._session: _session.Session | None = None
+        self._home: str | None = None         # the folder that it was in before it came into that of its trial
 
     def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
@@ -38,19 +40,35 @@ class TrainWorker:
         return WorkerMetadata(context.get_node_id(), raygo.util.get_node_ip_address(), socket.gethostname(), os.getpid(),
                               [str(gpu) for gpu in raygo.get_gpu_ids()])
 
-    def set_up(self, place: _session.Place, storage: Any, checkpoint: Any, first_report: int, environment: dict[str, str], journal: str) -> None:
+    def set_up(self, place: _session.Place, storage: Any, checkpoint: Any, first_report: int, environment: dict[str, str], journal: str,
+               folder: str | None) -> None:
         os.environ.update(environment)
+        if folder is not None:
+            os.makedirs(folder, exist_ok=True)
+            self._home = os.getcwd()
+            os.chdir(folder)
         # On another machine than the driver's there is no such folder, and what a dying worker said last is lost.
         known = journal if os.path.isdir(os.path.dirname(journal)) else None
         self._session = _session.current = _session.Session(place, storage, checkpoint, first_report, known)
 
-    def run(self, function: Callable[..., Any], config: dict[str, Any] | None, context: Callable[[], Any]) -> Any:
+    def run(self, function: Callable[..., Any], config: dict[str, Any] | None, context: Callable[[], Any]) -> bytes | str | None:
+        """Calls the training function; what rank 0's returned, pickled, or why it cannot be.  The others' is nobody's business."""
         assert self._session is not None
         try:
             with context():
-                return function(config if config is not None else {}) if takes_config(function) else function()
+                value = call(function, config)
+        except OSError as error:
+            if self._home is not None:
+                explain_relative_path(error, self._home)
+            raise
         finally:
             self._session.end()
+        if value is None or self._session.place.world_rank != 0:
+            return None
+        try:
+            return bytes(raygo.cloudpickle.dumps(value))
+        except Exception as error:
+            return f"a {type(value).__name__}, which cannot be sent to the driver: {error}"
 
     def next_messages(self) -> list[bytes | None]:
         assert self._session is not None
@@ -61,13 +79,18 @@ class TrainWorker:
         self._session.answer(number, value)
 
 
-def takes_config(function: Callable[..., Any]) -> bool:
-    """Whether a training function has a parameter for the config."""
+def call(function: Callable[..., Any], config: dict[str, Any] | None) -> Any:
+    """Call a training function, with the config if it needs one, or can take the one that was given.
+
+    A parameter with a default may be for something else, as in ``lambda path=path: train(path)``.
+    """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return True
-    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)
+        return function(config or {})
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+    needed = any(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in places)
+    return function(config or {}) if needed or (places and config is not None) else function()
 
 
 @dataclass

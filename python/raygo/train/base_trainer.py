@@ -64,6 +64,8 @@ class BaseTrainer:
             raise ValueError(f"{name}: `run_config` should be a RunConfig, found {type(run_config)} with value `{run_config}`.")
         if resume_from_checkpoint is not None and not isinstance(resume_from_checkpoint, Checkpoint):
             raise ValueError(f"{name}: `resume_from_checkpoint` should be a Checkpoint, found {type(resume_from_checkpoint)}.")
+        if scaling_config is not None and scaling_config._has_domains:
+            raise ValueError(f"{name}: `scaling_config` has a search space in it: give it to Tuner(param_space={{'scaling_config': ...}}).")
         self.scaling_config = scaling_config or ScalingConfig()
         self.run_config = run_config or RunConfig()
         self.datasets = check_datasets(name, datasets)
@@ -93,7 +95,7 @@ class BaseTrainer:
         """
         import raygo
 
-        if not raygo.is_initialized():
+        if not raygo.is_initialized() and (self.scaling_config.max_workers or self.datasets):
             raygo.init()
         self.setup()
         self.preprocess_datasets()

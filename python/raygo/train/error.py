@@ -3,7 +3,7 @@
     TrainingFailedError
     ├── WorkerGroupError        workers failed, more often than FailureConfig allows
     │   └── NCCLHangError       they were stuck in a collective
-    ├── ControllerError         the workers could not be started, or made a group
+    ├── ControllerError         the workers could not be started, or made a group; a callback failed
     └── PreemptionError         the machine was taken away
     StorageError                a file could not be read or written
 """
@@ -52,7 +52,7 @@ class NCCLHangError(WorkerGroupError):
 
 
 class ControllerError(TrainingFailedError):
-    """The workers could not be started, or made a group.
+    """The driver's side of a run failed: workers could not be started, or made a group, or a callback raised.
 
     Parameters
     ----------

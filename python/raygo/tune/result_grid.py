@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from raygo.train import Result
+from raygo.train._kept import best_of
 from raygo.tune.experiment.trial import Trial
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ class TrialResult(Result):
     def __init__(self, trial: Trial, analysis: ExperimentAnalysis) -> None:
         self._trial, self._analysis = trial, analysis
         self._table: Any = None
-        super().__init__(trial.last_result, trial.checkpoint, trial.get_error(), trial.path, None, list(trial.checkpoints),       # type: ignore[arg-type]
-                         None if analysis._files.local else analysis._files.arrow())
+        super().__init__(trial.last_result, trial.checkpoint, trial.get_error(), trial.path, None,       # type: ignore[arg-type]
+                         best_of(trial.checkpoints, trial.checkpoint_config), None if analysis._files.local else analysis._files.arrow())
 
     @property
     def metrics_dataframe(self) -> Any:

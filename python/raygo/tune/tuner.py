@@ -51,12 +51,13 @@ class Tuner:
             raise ValueError(f"run_config is a {type(run_config).__name__}: give a RunConfig")
         if param_space is not None and not isinstance(param_space, dict):
             raise ValueError(f"param_space is a {type(param_space).__name__}: give a dict")
+        from raygo.train._trial import opened
         from raygo.tune.config import RunConfig
         from raygo.tune.experiment.experiment import trainable_class
 
         trainable_class(trainable)            # what cannot be tried fails here
         self._trainable = trainable
-        self._param_space = param_space or {}
+        self._param_space = opened(param_space or {})
         self._tune_config = tune_config or TuneConfig()
         self._run_config = run_config or getattr(trainable, "run_config", None) or RunConfig()
         self._resume: ResumeConfig | None = None

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from raygo.train import Checkpoint
+from raygo.train._files import explain_relative_path
+from raygo.train.constants import TUNE_ORIG_WORKING_DIR
 from raygo.tune.execution.session import persist
 from raygo.tune.result import CHECKPOINT_DIR_NAME, DONE, RESULT_DUPLICATE, SHOULD_CHECKPOINT, STDERR_FILE, STDOUT_FILE
 from raygo.tune.trainable import trainable as trainables
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from raygo.train._storage import StorageContext
 
 __all__ = ["Common", "TrialActor", "TrialSetup"]
-
-ORIGINAL_FOLDER_ENV = "TUNE_ORIG_WORKING_DIR"
 
 
 @dataclass
@@ -143,7 +143,7 @@ class TrialActor:
         self._setup = setup
         folder = setup.folder
         os.makedirs(folder, exist_ok=True)
-        os.environ.setdefault(ORIGINAL_FOLDER_ENV, self._home)
+        os.environ.setdefault(TUNE_ORIG_WORKING_DIR, self._home)
         if setup.common.chdir:
             os.chdir(folder)
         if setup.common.log_to_file is not None:
@@ -166,9 +166,5 @@ class TrialActor:
 
     def _explain(self, error: BaseException) -> None:
         """A relative path that was meant from where the driver runs: say so."""
-        if not self._setup.common.chdir or not isinstance(error, OSError) or not isinstance(error.filename, str) or os.path.isabs(error.filename):
-            return
-        home = os.environ.get(ORIGINAL_FOLDER_ENV, self._home)
-        there = os.path.exists(os.path.join(home, error.filename))
-        error.strerror = (f"{error.strerror} (a trial runs in its own folder, {os.getcwd()}; the driver's is {home}"
-                          f"{', which has that file' if there else ''}. Give an absolute path, or set RAY_CHDIR_TO_TRIAL_DIR=0)")
+        if self._setup.common.chdir:
+            explain_relative_path(error, os.environ.get(TUNE_ORIG_WORKING_DIR, self._home))

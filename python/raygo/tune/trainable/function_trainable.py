@@ -4,6 +4,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 from raygo.tune.execution.session import TrialSession, TrialStop
@@ -49,7 +50,7 @@ class FunctionTrainable(Trainable):
         """What the function returned, as a last report."""
         if isinstance(value, dict):
             return {**value, DONE: True}
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if isinstance(value, Real) and not isinstance(value, bool):
             return {DEFAULT_METRIC: value, DONE: True}
         if value is not None and not self._reported:
             raise ValueError(f"the trainable returned a {type(value).__name__}: return a dict of metrics or a number, or call raygo.tune.report")

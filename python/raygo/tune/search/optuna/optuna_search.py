@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+from numbers import Real
 from typing import Any
 
 from raygo.tune.result import TRAINING_ITERATION
@@ -159,7 +160,7 @@ class OptunaSearch(Searcher):
         from raygo.train._result import dig
 
         value, trial = dig(result, self._metric), self._trials.get(trial_id)
-        if trial is not None and isinstance(value, (int, float)):
+        if trial is not None and isinstance(value, Real):
             trial.report(float(value), int(result.get(TRAINING_ITERATION, 0)))
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
