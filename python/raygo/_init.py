@@ -35,6 +35,7 @@ _RAY_SETTINGS: dict[str, type] = {
     "task_oom_retries": int,
     "task_oom_retry_delay_base_ms": int,
     "max_lineage_bytes": int,
+    "actor_graceful_shutdown_timeout_ms": int,
 }
 _SETTINGS.update(_RAY_SETTINGS)
 # Arguments of Ray's that have no effect here, and internal ones; all are accepted.
@@ -196,7 +197,7 @@ def init(
     configure_logging, logging_level, logging_format
         Level and format of the logger ``raygo``.
     logging_config
-        A `LoggingConfig` for this process's root logger instead.
+        A `LoggingConfig` for the root logger of this process, and of workers, instead.
     log_to_driver
         Whether what workers print appears here (it does by default).
     local_mode, include_dashboard, dashboard_host, dashboard_port, enable_resource_isolation, cgroup_path, system_reserved_cpu, \
@@ -239,6 +240,10 @@ def init(
             namespace = namespace or config.ray_namespace
             runtime_env = runtime_env or config.runtime_env
         hello = _hello(namespace, runtime_env, log_to_driver is not False, config)
+        if logging_config is not None:
+            import json
+
+            hello["env"]["RAYGO_LOGGING_CONFIG"] = json.dumps(logging_config.to_dict())
         target = _find(address)
         limits = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels, "object_store_memory": object_store_memory}
         if target is None:
@@ -471,7 +476,7 @@ def _start(hello: dict[str, Any], limits: dict[str, Any], internal: dict[str, An
     settings.pop("object_spilling_config", None)
     options.update((key, settings[key]) for key in _SETTINGS if key in settings)
     # The engine's own copy of the environment dates from when its library was loaded.
-    hello["env"] = dict(os.environ)
+    hello["env"] = {**os.environ, **hello["env"]}
     library = os.path.join(_FOLDER, "libraygo.so")
     try:
         return _binding.engine_start(library, pack(options), pack(hello))

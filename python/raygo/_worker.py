@@ -88,6 +88,18 @@ def main(conn: int, arena_fd: int) -> int:
     _hide_gpus()
     runtime_context.task_info = _state.info
     _binding.set_types(current_task=_state.current)
+    logging = os.environ.pop("RAYGO_LOGGING_CONFIG", None)
+    if logging is not None:
+        import json
+
+        from raygo._logging_config import LoggingConfig
+
+        LoggingConfig.from_dict(json.loads(logging))._apply()
+    hook = os.environ.pop("RAYGO_WORKER_SETUP_HOOK", None)
+    if hook is not None:
+        from raygo.runtime_env._environment import run_hook
+
+        run_hook(hook)
     code = _binding.worker_main(Handlers(_state))
     finish(code)
     return code

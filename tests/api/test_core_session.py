@@ -182,13 +182,23 @@ def test_runtime_env_of_the_job_and_of_a_task(driver: Any, tmp_path: Any) -> Non
     driver(
         """
         import os, sys, raygo
-        raygo.init(num_cpus=1, log_to_driver=False, runtime_env={"working_dir": sys.argv[1], "env_vars": {"A": "1", "B": "1"}})
+        def paint():
+            import shelf
+            shelf.COLOUR = "blue"
+        env = {"working_dir": sys.argv[1], "env_vars": {"A": "1", "B": "1"}, "worker_process_setup_hook": paint}
+        raygo.init(num_cpus=1, log_to_driver=False, runtime_env=env)
         @raygo.remote
         def look():
             import shelf
             return shelf.COLOUR, os.environ["A"], os.environ["B"]
-        assert raygo.get(look.remote(), timeout=30) == ("green", "1", "1")
-        assert raygo.get(look.options(runtime_env={"env_vars": {"B": "2"}}).remote(), timeout=30) == ("green", "1", "2")
+        assert raygo.get(look.remote(), timeout=30) == ("blue", "1", "1")
+        assert raygo.get(look.options(runtime_env={"env_vars": {"B": "2"}}).remote(), timeout=30) == ("blue", "1", "2")
+        def fails():
+            raise ValueError("no paint left")
+        try:
+            raygo.get(look.options(runtime_env={"worker_process_setup_hook": fails}, max_retries=0).remote(), timeout=30)
+        except raygo.exceptions.WorkerCrashedError as error:
+            assert "no paint left" in str(error), error
     """,
         str(project),
     )

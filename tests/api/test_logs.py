@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -65,6 +66,46 @@ def test_a_last_line_without_an_end_is_shown_under_its_task(driver: Any) -> None
         raygo.shutdown()
     """).stdout
     assert re.search(r"^\(f pid=\d+\) no end$", out, re.M) and re.search(r"^\(\w+ pid=\d+\) from a child$", out, re.M), out
+
+
+def test_the_logging_config_holds_in_workers(driver: Any) -> None:
+    done = driver("""
+        import logging, raygo
+        raygo.init(num_cpus=1, logging_config=raygo.LoggingConfig(encoding="JSON", log_level="INFO", additional_log_standard_attrs=["name"]))
+        @raygo.remote
+        class A:
+            def speak(self): logging.getLogger("app").info("a word", extra={"colour": "blue"})
+        raygo.get(A.options(name="till").remote().speak.remote())
+        logging.getLogger("app").debug("not shown")
+        raygo.shutdown()
+        for wrong in ({"encoding": "XML"}, {"additional_log_standard_attrs": ["no-such"]}):
+            try:
+                raygo.LoggingConfig(**wrong)
+            except ValueError:
+                continue
+            raise AssertionError(wrong)
+    """)
+    (line,) = done.stderr.splitlines()
+    row = json.loads(line[line.index("{") :])
+    assert {row["message"], row["name"], row["colour"], row["actor_name"], row["task_name"]} == {"a word", "app", "blue", "till", "A.speak"}
+    assert {"job_id", "worker_id", "node_id", "actor_id", "task_id", "timestamp_ns"} <= row.keys()
+
+
+def test_bars_of_tqdm_ray(driver: Any) -> None:
+    done = driver("""
+        import raygo
+        raygo.install_as_ray()
+        raygo.init(num_cpus=1)
+        @raygo.remote
+        def f():
+            from ray.experimental import tqdm_ray
+            for _ in tqdm_ray.tqdm(range(5), desc="a walk"): pass
+            with tqdm_ray.tqdm(total=4, unit="step") as bar:
+                bar.update(3)
+        raygo.get(f.remote())
+        raygo.shutdown()
+    """)
+    assert re.search(r"^\(f pid=\d+\) a walk: 100%\|#{20}\| 5/5 \[", done.stderr, re.M) and "| 3/4 [" in done.stderr, done.stderr
 
 
 def test_many_lines_lose_none(driver: Any) -> None:

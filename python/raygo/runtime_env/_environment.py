@@ -11,7 +11,9 @@ from raygo import _session
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_SUPPORTED = ("env_vars", "working_dir", "py_modules", "pip", "uv", "excludes", "config")
+_SUPPORTED = ("env_vars", "working_dir", "py_modules", "pip", "uv", "excludes", "config", "worker_process_setup_hook")
+HOOK_VARIABLE = "RAYGO_WORKER_SETUP_HOOK"  # how a worker learns of it: a name, or a pickle in base64 after a colon
+_LARGEST_HOOK = 64 << 10
 
 
 class RuntimeEnvConfig(dict[str, Any]):
@@ -74,9 +76,11 @@ class RuntimeEnv(dict[str, Any]):
         Modules, packages or folders that tasks can import.
     pip, uv
         Packages to install: a list, a requirements file, or a dict with ``packages``.
+    worker_process_setup_hook
+        A function without arguments, or the name of one (``"module.function"``), that each worker calls before its first task.
     config
         A `RuntimeEnvConfig` or dict.
-    py_executable, conda, container, worker_process_setup_hook, nsight, rocprof_sys, image_uri
+    py_executable, conda, container, nsight, rocprof_sys, image_uri
         Ray's others: they can be stated, but using one is refused where it would be built.
 
     Examples
@@ -165,7 +169,7 @@ class RuntimeEnv(dict[str, Any]):
 
     def serialize(self) -> str:
         """Canonical JSON."""
-        return json.dumps(self, sort_keys=True)
+        return json.dumps(self, sort_keys=True, default=_hook_text)
 
     @classmethod
     def deserialize(cls, serialized_runtime_env: str) -> Self:
@@ -343,6 +347,10 @@ def _check(key: str, value: Any) -> Any:
         if not isinstance(value, list) or not all(isinstance(pattern, str) for pattern in value):
             raise TypeError(f"runtime_env['excludes'] must be a list of strings, got {value!r}")
         return list(value)
+    if key == "worker_process_setup_hook":
+        if not callable(value) and not (isinstance(value, str) and "." in value):
+            raise TypeError(f"worker_process_setup_hook must be a function or the name of one, as 'module.function', got {value!r}")
+        return value
     if key == "config":
         return dict(RuntimeEnvConfig.parse_and_validate_runtime_env_config(value))
     return value
@@ -386,6 +394,35 @@ def _packages(key: str, value: Any) -> dict[str, Any]:
     return value
 
 
+def _hook_text(hook: Any) -> str:
+    if isinstance(hook, str):
+        return hook
+    import base64
+
+    from raygo._capture import dumps
+
+    name = getattr(hook, "__qualname__", type(hook).__qualname__)
+    data = dumps(hook, f"worker_process_setup_hook {name}", hook)
+    if len(data) > _LARGEST_HOOK:
+        raise ValueError(f"worker_process_setup_hook {name} takes {len(data)} bytes with all that it mentions, and may {_LARGEST_HOOK}: load data inside of it")
+    return ":" + base64.b64encode(data).decode()
+
+
+def run_hook(text: str) -> None:
+    """In a new worker: call what `HOOK_VARIABLE` says."""
+    if text.startswith(":"):
+        import base64
+        import pickle
+
+        hook = pickle.loads(base64.b64decode(text[1:]))
+    else:
+        import importlib
+
+        module, _, name = text.rpartition(".")
+        hook = getattr(importlib.import_module(module), name)
+    hook()
+
+
 def canonical_json(environment: Any, parent: str | None = None) -> str:
     """The JSON that the engine gets: checked, with what the job's environment adds; "" for none of its own.
 
@@ -407,7 +444,8 @@ def canonical_json(environment: Any, parent: str | None = None) -> str:
     if parent is None and _session.current is not None:
         parent = _session.current.runtime_env
     inherited: dict[str, Any] = json.loads(parent) if parent else {}
-    variables = {**inherited.get("env_vars", {}), **checked.get("env_vars", {})}
+    hook = checked.pop("worker_process_setup_hook", None)
+    variables = {**inherited.get("env_vars", {}), **checked.get("env_vars", {}), **({HOOK_VARIABLE: _hook_text(hook)} if hook else {})}
     merged = {**inherited, **checked}
     if variables:
         merged["env_vars"] = variables

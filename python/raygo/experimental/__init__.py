@@ -1,0 +1,1 @@
+"""Under the name that users of Ray know: progress bars of tasks."""
