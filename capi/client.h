@@ -153,6 +153,7 @@ int rg_consumed(rg_client *c, uint64_t task, uint64_t count);              /* UI
 /* Waits until `need` of the n slots have their value.  task: what this thread runs (0: nothing), for BLOCKED/UNBLOCKED.
  * 0, ETIMEDOUT, EINTERRUPTED, ESHUTDOWN, ECONNECTION, or EDEADLOCK with *error the malloc'd SYSERR map. deadline: CLOCK_MONOTONIC ns, -1 never, 0 only looks. */
 #define RG_OR_ERROR ((size_t)1 << (sizeof(size_t) * 8 - 1))                /* or'ed to need: an error among them is enough */
+#define RG_ASIDE (RG_OR_ERROR >> 1)                                        /* or'ed to need: a thread beside the task's own waits, and the task may go on */
 int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task, int64_t deadline, rg_check_fn check, void *arg,
             uint8_t **error, size_t *error_len);
 /* For slots in state ARENA: out[i] = a new pin (one ref) or NULL when the value turned out to be inline or an error (then the slot says so). */

@@ -81,8 +81,8 @@ int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task,
             uint8_t **error, size_t *error_len) {
   if (error) *error = NULL;
   size_t have = 0;
-  bool or_error = need & RG_OR_ERROR, failed = false;
-  need &= ~RG_OR_ERROR;
+  bool or_error = need & RG_OR_ERROR, aside = need & RG_ASIDE, failed = false;
+  need &= ~(RG_OR_ERROR | RG_ASIDE);
   for (size_t i = 0; i < n && have < need; i++) {
     if (atomic_load_explicit(&slots[i]->state, memory_order_acquire) == RG_S_PENDING) continue;
     have++;
@@ -124,7 +124,7 @@ int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task,
   int r = 0;
   if (ask.n || (deadline != 0 && !there)) {
     uint64_t tell = deadline != 0 && !there ? task : 0;   /* a look is no wait */
-    r = announce_wait(c, tell, (uint16_t)((need < n ? RG_F_ANY : 0) | (deadline >= 0 ? RG_F_TIMED : 0)), &ask, &missing);
+    r = announce_wait(c, tell, (uint16_t)((need < n ? RG_F_ANY : 0) | (deadline >= 0 || aside ? RG_F_TIMED : 0)), &ask, &missing);
     told = tell != 0;
   }
   if (!r && deadline == 0 && c->fd >= 0) rg_pump(c);   /* what has arrived counts */

@@ -25,8 +25,7 @@ func (n *Node) maybeEndActor(a *actorState) {
 	case actor.Alive:
 		a.asked = true
 		a.cause = &sysError{Code: errs.EACTORDIED, Actor: a.id, Message: fmt.Sprintf("%s ended because the last handle of it was dropped", n.actorText(a))}
-		a.worker.asked = true
-		a.worker.peer.send(wire.Exit, 0, 0, nil)
+		n.askToEnd(a.worker)
 		n.freeName(a) // it can be called by nobody
 	case actor.Waiting:
 		n.killActor(a, &sysError{Code: errs.EACTORDIED, Actor: a.id, Message: fmt.Sprintf("%s ended because the last handle of it was dropped", n.actorText(a))})
@@ -55,8 +54,7 @@ func (n *Node) actorExits(p *peer, t *taskState, r *wire.ResultFrame) error {
 	w := a.worker
 	n.actorDead(a, a.cause)
 	if w != nil && !w.dead {
-		w.asked = true
-		w.peer.send(wire.Exit, 0, 0, nil)
+		n.askToEnd(w)
 	}
 	return nil
 }

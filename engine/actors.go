@@ -135,8 +135,7 @@ func (n *Node) actorCreated(p *peer, t *taskState, r *wire.ResultFrame) error {
 	}
 	n.actorDead(a, cause)
 	if w != nil && !w.dead {
-		w.asked = true
-		w.peer.send(wire.Exit, 0, 0, nil)
+		n.askToEnd(w)
 	}
 	return nil
 }

@@ -32,12 +32,13 @@ type Options struct {
 	Executable        string             `msgpack:"executable"` // of workers: a Python with raygo
 	Env               map[string]string  `msgpack:"env"`        // of workers, on top of ours
 	NodeIP            string             `msgpack:"node_ip"`
-	Listen            bool               `msgpack:"listen"`               // accept other programs at the session's socket
-	InfeasibleTimeout *float64           `msgpack:"infeasible_timeout_s"` // nil: 10; negative: wait for ever
-	StoreWarnAfter    float64            `msgpack:"store_warn_after_s"`   // how long the store may be nearly full before the user is told; 0: 10; negative: never
-	WorkerIdle        float64            `msgpack:"worker_idle_s"`        // 0: 60
-	MaxLineage        *int64             `msgpack:"max_lineage_bytes"`    // kept to make lost values again; nil: 1 GiB; 0: none
-	Prestart          *int               `msgpack:"prestart"`             // workers started with a job; nil or -1: as many as CPUs
+	Listen            bool               `msgpack:"listen"`                             // accept other programs at the session's socket
+	InfeasibleTimeout *float64           `msgpack:"infeasible_timeout_s"`               // nil: 10; negative: wait for ever
+	StoreWarnAfter    float64            `msgpack:"store_warn_after_s"`                 // how long the store may be nearly full before the user is told; 0: 10; negative: never
+	WorkerIdle        float64            `msgpack:"worker_idle_s"`                      // 0: 60
+	GracefulShutdown  *int64             `msgpack:"actor_graceful_shutdown_timeout_ms"` // for a process that was asked to end; nil: 30000
+	MaxLineage        *int64             `msgpack:"max_lineage_bytes"`                  // kept to make lost values again; nil: 1 GiB; 0: none
+	Prestart          *int               `msgpack:"prestart"`                           // workers started with a job; nil or -1: as many as CPUs
 
 	MemoryThreshold *float64 `msgpack:"memory_usage_threshold"`       // the part of memory above which processes are ended; nil: 0.95
 	MinMemoryFree   *int64   `msgpack:"min_memory_free_bytes"`        // while so much is free, none is; nil or negative: the threshold alone counts
@@ -106,6 +107,8 @@ func (o *Options) memorySettings() memmon.Settings {
 }
 
 func (o *Options) memoryRefresh() time.Duration { return milliseconds(o.MemoryRefresh, 250) }
+
+func (o *Options) gracefulShutdown() time.Duration { return milliseconds(o.GracefulShutdown, 30_000) }
 
 func (o *Options) oomRetryDelay() time.Duration { return milliseconds(o.OOMRetryDelay, 1000) }
 

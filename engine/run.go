@@ -191,7 +191,11 @@ func (n *Node) result(p *peer, num uint64, r *wire.ResultFrame) error {
 // answered decides what becomes of a task by what its process answered.
 func (n *Node) answered(p *peer, t *taskState, r *wire.ResultFrame) error {
 	num := t.id
-	switch r.Status {
+	status := r.Status
+	if status == wire.StatusOK && t.stop != nil && t.flags&wire.FlagActorCreate == 0 {
+		status = wire.StatusCanceled // an actor's call is not interrupted, and other code may go on when it is
+	}
+	switch status {
 	case wire.StatusRetry:
 		if t.retries != 0 && t.stop == nil && (t.actor == nil || t.actor.State == actor.Alive) {
 			if err := n.discardResult(p, num, r); err != nil {

@@ -205,8 +205,20 @@ func (n *Node) dismiss(w *worker) {
 	}
 	n.leaveIdle(w)
 	n.unlease(w)
+	n.askToEnd(w)
+}
+
+// askToEnd has a process end by itself: with an actor's __ray_shutdown__ and exit hooks, which get so long and no longer.
+func (n *Node) askToEnd(w *worker) {
 	w.asked = true
 	w.peer.send(wire.Exit, 0, 0, nil)
+	limit := n.opts.gracefulShutdown()
+	n.after(limit, func() {
+		if !w.dead {
+			n.logf("worker %d (pid %d) is ended: it was asked to %v ago and has not", w.num, w.pid, limit)
+			n.killWorker(w)
+		}
+	})
 }
 
 // killWorker ends a process at once.

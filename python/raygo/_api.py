@@ -238,8 +238,9 @@ def _wait_mixed(items: list[Any], num_returns: int, timeout: float | None) -> tu
 def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) -> None:
     """End a task.
 
-    One that has not begun never does; one that runs gets a KeyboardInterrupt (asynchronous calls: CancelledError). Either way `raygo.get`
-    raises `raygo.exceptions.TaskCancelledError`.
+    One that has not begun never does; one that runs gets a KeyboardInterrupt. An actor's call is not interrupted, as that would leave the actor half changed:
+    it can look at ``raygo.get_runtime_context().is_canceled()``, and a generator ends after its item; an asynchronous one gets an ``asyncio.CancelledError``.
+    In any case `raygo.get` raises `raygo.exceptions.TaskCancelledError`.
 
     Parameters
     ----------

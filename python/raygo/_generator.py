@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from raygo import _binding
 
@@ -37,6 +38,8 @@ class ObjectRefGenerator:
     >>> for ref in count.remote(3):  # doctest: +SKIP
     ...     print(raygo.get(ref))
     """
+
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)  # in annotations: ObjectRefGenerator[int]
 
     def __init__(self, generator_ref: ObjectRef, worker: Any = None) -> None:
         self._generator_ref = generator_ref

@@ -6,6 +6,8 @@ session's incarnation, so that one that strayed from another session is noticed 
 
 from __future__ import annotations
 
+from types import GenericAlias
+
 from raygo import _binding, _session
 
 TYPE_CHECKING = False  # see _api.py
@@ -269,6 +271,7 @@ class ObjectRef(_binding.ObjectRef):
     """
 
     __slots__ = ("__weakref__",)
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)  # in annotations: ObjectRef[int]
 
     @classmethod
     def from_binary(cls, id_bytes: bytes) -> Self:

@@ -112,14 +112,19 @@ def _hide_gpus() -> None:
 
 
 def finish(code: int) -> None:
-    """What the end of an interpreter would have done: exit hooks, and the last output."""
+    """What ends an actor in order, and what the end of an interpreter would have done: exit hooks, ``__del__``, the last output."""
     import atexit
 
     _binding.worker_goodbye() if _state.exits else None
-    try:
-        atexit._run_exitfuncs()
-    except BaseException:  # shown as the interpreter would, and no reason to keep the rest from ending
-        sys.excepthook(*sys.exc_info())
+    actor = _state.actor.instance if _state.actor is not None else None
+    # By the class: an instance whose __getattr__ answers to every name has neither.
+    shut_down, delete = (getattr(type(actor), name, None) for name in ("__ray_shutdown__", "__del__"))
+    for hook, of in ((shut_down, (actor,)), (atexit._run_exitfuncs, ()), (delete, (actor,))):
+        try:
+            if hook is not None:
+                hook(*of)
+        except BaseException:  # shown as the interpreter would, and no reason to keep the rest from ending
+            sys.excepthook(*sys.exc_info())
     flush()
 
 

@@ -11,7 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from raygo import _binding, _worker_errors
-from raygo._worker_run import loop_call, values_of
+from raygo._worker_run import Items, loop_call, values_of
+from raygo.exceptions import AsyncioActorExit
 
 if TYPE_CHECKING:
     from raygo._worker_run import Actor, State
@@ -141,8 +142,7 @@ class Loop:
             if template.streaming:
                 await self._stream(call, template, value)
             elif template.dynamic or template.generating:
-                items = [item async for item in value] if hasattr(value, "__aiter__") else list(value)
-                task.result(values_of(template, task.nreturns, items), 0, True)
+                await self._collect(call, value)
             elif template.num_returns == 1:
                 task.result((value,), 0, True)
             else:
@@ -163,6 +163,22 @@ class Loop:
             return function(*args, **kwargs)
         finally:
             call.canceled |= call.task.end()
+
+    async def _collect(self, call: _Call, value: Any) -> None:
+        """A generator with a number of values."""
+        items = Items(call.task.template, call.task.nreturns)
+        try:
+            if not hasattr(value, "__aiter__"):
+                value = _as_async(value)
+            async for item in value:
+                if not items.add(item):
+                    await value.aclose()
+                    break
+        except Exception as exc:
+            if isinstance(exc, AsyncioActorExit):
+                raise
+            items.failed(exc)
+        items.answer(self._state, call.task, True)
 
     def _failed(self, call: _Call, exc: BaseException) -> None:
         task = call.task

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 OK, ERROR, RETRY, CANCELED, EXIT_ACTOR = range(5)  # rg_result_status
 _EXITS = (ActorExit, AsyncioActorExit)
+_ERROR_BLOB = 16  # RG_B_ERROR
 
 
-def answer(state: State, task: Any, exc: BaseException, canceled: bool | None = None) -> Any:
+def answer(state: State, task: Any, exc: BaseException, canceled: bool | None = None, before: tuple[Any, ...] = ()) -> Any:
     """Answer a task that ended by an exception; what it returns is for the loop (True: the process ends).
 
     Parameters
@@ -26,6 +27,8 @@ def answer(state: State, task: Any, exc: BaseException, canceled: bool | None = 
         What came out of the user's code, or what kept it from beginning.
     canceled
         Whether somebody cancelled it; None: ask the loop.
+    before
+        The first of its values, where only the others are missing.
     """
     template = task.template
     if isinstance(exc, KeyboardInterrupt) and (_binding.is_canceled() if canceled is None else canceled):
@@ -35,16 +38,31 @@ def answer(state: State, task: Any, exc: BaseException, canceled: bool | None = 
         return exit_actor(state, task)
     if state.actor is not None and isinstance(exc, SystemExit) and template.kind == "method":
         return _system_exit(state, task, exc)
-    status = ERROR
-    if template is not None and template.retry and isinstance(exc, template.retry_types) and task.retries_left:
-        status = RETRY
+    status = RETRY if _is_retried(task, exc) else ERROR
     error = _error(state, task, exc)
     template = template or exc.__dict__.pop("raygo_template", None)
     if template is not None and template.msgpack and template.kind != "actor":
         task.fault(_as_text(error, exc), status)
     else:
-        send(task, error, status)
+        send(task, error, status, before)
     return None
+
+
+def _is_retried(task: Any, exc: BaseException) -> bool:
+    template = task.template
+    return bool(template is not None and template.retry and isinstance(exc, template.retry_types) and task.retries_left)
+
+
+def final(task: Any, exc: BaseException) -> bool:
+    """Whether it is an error of the user's that the task is not run again for."""
+    return isinstance(exc, Exception) and not isinstance(exc, _EXITS) and not _is_retried(task, exc)
+
+
+def put(state: State, task: Any, exc: BaseException) -> Any:
+    """Store the error that a task raised; the reference's `get` raises it."""
+    from raygo import _serialization
+
+    return _binding.put_blob(_serialization.dumps(_error(state, task, exc)), _ERROR_BLOB)
 
 
 def _as_text(error: RayTaskError, exc: BaseException) -> bytes:
@@ -77,10 +95,10 @@ def _system_exit(state: State, task: Any, exc: SystemExit) -> bool:
     os._exit(code)
 
 
-def send(task: Any, error: RayTaskError, status: int) -> None:
+def send(task: Any, error: RayTaskError, status: int, before: tuple[Any, ...] = ()) -> None:
     """Answer with an error, in a poorer form when the good one cannot be sent."""
     try:
-        task.error(error, status)
+        task.error(error, status, before)
     except Exception as why:
         bare = RayTaskError(
             error.function_name,

@@ -102,6 +102,7 @@ class State:
             out.update(
                 actor=actor.number,
                 actor_name=actor.template.fields.get("actor_name") or "",
+                is_async=actor.is_async,
                 instance=actor.instance,
                 resources=actor.template.resources,
             )
@@ -247,6 +248,15 @@ def run(state: State, task: Any) -> Any:
             if template.asynchronous and not template.generating:
                 value = _run_coroutine(value)
             del args, kwargs
+            if template.generating or template.dynamic:
+                items = Items(template, task.nreturns)
+                try:
+                    for item in _iterate(value):
+                        if not items.add(item):
+                            break
+                except BaseException as exc:
+                    items.failed(exc)
+                return items.answer(state, task)
             if template.msgpack:
                 task.plain(values_of(template, task.nreturns, value))
             else:
@@ -272,13 +282,11 @@ def values_of(template: Template, n: int, value: Any) -> tuple[Any, ...]:
     ValueError
         They are not as many as the task's options say.
     """
-    if template.dynamic:
-        return (dynamic(value),)
     if n == 1:
         return (value,)
     if n == 0:
         return ()
-    values = tuple(_iterate(value)) if template.generating else _several(template, n, value)
+    values = _several(template, n, value)
     if len(values) != n:
         raise ValueError(f"Task {template.name} returned {len(values)} objects, but num_returns={n}.")
     return values
@@ -291,11 +299,48 @@ def _several(template: Template, n: int, value: Any) -> tuple[Any, ...]:
         raise ValueError(f"Task {template.name} returned one {type(value).__name__}, which cannot be taken apart, but num_returns={n}.") from None
 
 
-def dynamic(value: Any) -> Any:
-    """Put the items of a ``num_returns="dynamic"`` task; its value is the list of their references."""
-    from raygo._generator import DynamicObjectRefGenerator
+class Items:
+    """The values of a generator that does not stream. One that raises has its values so far; the error stands for the others."""
 
-    return DynamicObjectRefGenerator([_binding.put(item) for item in _iterate(value)])  # type: ignore[misc]
+    def __init__(self, template: Template, n: int) -> None:
+        self._template = template
+        self._limit = -1 if template.dynamic else n
+        self._values: list[Any] = []
+        self._failure: BaseException | None = None
+
+    def add(self, item: Any) -> bool:
+        """Keep an item; False: there are enough."""
+        if len(self._values) == self._limit:
+            print(f"{self._template.name} yields more values than num_returns={self._limit}: it is ended, and they are dropped", file=sys.stderr)
+            return False
+        self._values.append(_binding.put(item) if self._template.dynamic else item)
+        return True
+
+    def failed(self, failure: BaseException) -> None:
+        """The generator raised; that is only shown where all values are there."""
+        if len(self._values) == self._limit and isinstance(failure, Exception):
+            print(f"{self._template.name} raised {failure!r} behind its last value, which nobody gets", file=sys.stderr)
+        else:
+            self._failure = failure
+
+    def answer(self, state: State, task: Any, more: bool = False) -> Any:
+        """Answer the task; as `_worker_errors.answer`."""
+        template, values, failure = self._template, tuple(self._values), self._failure
+        if failure is None and len(values) < self._limit:
+            failure = ValueError(f"Task {template.name} returned {len(values)} objects, but num_returns={self._limit}.")
+        if failure is not None and not (template.dynamic and _worker_errors.final(task, failure)):
+            return _worker_errors.answer(state, task, failure, before=() if template.dynamic or template.msgpack else values)
+        if template.dynamic:
+            from raygo._generator import DynamicObjectRefGenerator
+
+            if failure is not None:
+                values += (_worker_errors.put(state, task, failure),)
+            values = (DynamicObjectRefGenerator(list(values)),)
+        if template.msgpack:
+            task.plain(values)
+        else:
+            task.result(values, 0, more)
+        return None
 
 
 def _iterate(value: Any) -> Generator[Any, None, None]:

@@ -83,7 +83,7 @@ class Template:
             raise RuntimeError(f"a call of {self.name} came to a worker that holds no actor")
         if self.retry == 2:
             self.retry_types = pickle.loads(self._blob())
-        if self.method in _BUILT_IN and not hasattr(actor.instance, self.method):
+        if self.method in _BUILT_IN and not hasattr(type(actor.instance), self.method):
             self.callable = actor.built_in(self.method)
         else:
             self.callable = getattr(actor.instance, self.method)

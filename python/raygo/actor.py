@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+import types
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from raygo import _binding, _options, _session
 from raygo._actor_meta import BUILT_IN, Call, Meta
@@ -136,6 +137,7 @@ class ActorHandle:
 
     _raygo_ref: ObjectRef
     _raygo_meta: Meta
+    __class_getitem__: ClassVar[Any] = classmethod(types.GenericAlias)  # in annotations: ActorHandle[Counter]
 
     def __init__(self, language: Any, actor_id: Any, *args: Any, **kwargs: Any) -> None:
         raise TypeError("An ActorHandle is not made by hand: call ActorClass.remote(), or raygo.get_actor(name) for a named actor.")
@@ -297,6 +299,8 @@ class ActorClass:
     >>> raygo.get(counter.add.remote())  # doctest: +SKIP
     1
     """
+
+    __class_getitem__: ClassVar[Any] = classmethod(types.GenericAlias)
 
     def __init__(self, name: str, bases: tuple[Any, ...], attr: dict[str, Any]) -> None:
         # `class B(A)` where A is an actor class comes here: Python calls the type of the base with these three.

@@ -147,8 +147,18 @@ class RuntimeContext:
         return task_info().get("function")
 
     def is_canceled(self) -> bool:
-        """Whether `raygo.cancel` was called for the running task."""
-        return bool(task_info().get("canceled"))
+        """Whether `raygo.cancel` was called for the running task: for a method of an actor to look at, as those are not interrupted.
+
+        Raises
+        ------
+        RuntimeError
+            No task runs here; or a call of an asynchronous actor, which is told by ``asyncio.CancelledError``.
+        """
+        info = task_info()
+        if "canceled" not in info or info.get("is_async"):
+            where = "an asynchronous actor, whose calls get an asyncio.CancelledError" if info.get("is_async") else "a driver"
+            raise RuntimeError(f"is_canceled() is for tasks and for actors that are not asynchronous; this is {where}.")
+        return bool(info["canceled"])
 
     def get_assigned_resources(self) -> dict[str, float]:
         """What the running task or actor holds."""

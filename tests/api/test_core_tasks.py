@@ -6,6 +6,8 @@ import gc
 import os
 import re
 import sys
+import tempfile
+import threading
 import time
 from typing import Any
 
@@ -70,6 +72,45 @@ def test_values_by_number() -> None:
     first, *_ = pair.options(num_returns=3).remote()
     with pytest.raises(ValueError):
         raygo.get(first)
+
+
+def test_generators_with_a_number_of_values() -> None:
+    @raygo.remote
+    def numbers(n: int) -> Any:
+        yield from range(n)
+        raise KeyError("after them")
+
+    for n, made in ((2, 1), (2, 2), (4, 2)):  # more than are wanted are dropped
+        values = numbers.options(num_returns=n).remote(made)
+        assert raygo.get(values[:made]) == list(range(made))
+        for ref in values[made:]:
+            with pytest.raises(KeyError, match="after them"):
+                raygo.get(ref)
+    assert raygo.get(numbers.options(num_returns=1).remote(1)) == 0
+    zero, error = raygo.get(numbers.options(num_returns="dynamic").remote(1))
+    assert raygo.get(zero) == 0
+    with pytest.raises(KeyError, match="after them"):
+        raygo.get(error)
+    with pytest.raises(KeyError, match="after them"):
+        raygo.get(square.remote(error))
+
+
+def test_generators_of_asynchronous_actors_with_a_number_of_values() -> None:
+    @raygo.remote
+    class Numbers:
+        async def upto(self, n: int) -> Any:
+            for i in range(n):
+                yield i
+            raise KeyError("after them")
+
+    a = Numbers.remote()
+    one, rest = a.upto.options(num_returns=2).remote(1)
+    assert raygo.get(one) == 0 and raygo.get(a.upto.options(num_returns=2).remote(5)) == [0, 1]
+    zero, error = raygo.get(a.upto.options(num_returns="dynamic").remote(1))
+    assert raygo.get(zero) == 0
+    for ref in (rest, error):
+        with pytest.raises(KeyError, match="after them"):
+            raygo.get(ref)
 
 
 def test_errors_keep_type_text_and_cause() -> None:
@@ -201,6 +242,25 @@ def test_streams() -> None:
     assert len(ready) == 2 and rest == []
 
 
+def test_a_stream_may_be_asked_for_a_time() -> None:
+    @raygo.remote
+    def waits(path: str) -> Any:
+        while not os.path.exists(path):
+            time.sleep(0.01)
+        yield 1
+
+    with tempfile.TemporaryDirectory() as folder:
+        gen = waits.remote(f"{folder}/go")
+        nothing = gen._next_sync(0.05)
+        assert nothing.is_nil() and nothing == raygo.ObjectRef.nil() != raygo.put(1)
+        with pytest.raises((ValueError, ReferenceError)):
+            raygo.get(nothing)
+        open(f"{folder}/go", "w").close()
+        assert raygo.get(gen._next_sync()) == 1
+    refs = [raygo.put(i) for i in range(3)]
+    assert sorted(refs) == sorted(refs, key=raygo.ObjectRef.binary)
+
+
 def test_dropping_a_stream_stops_its_task(tmp_path: Any, eventually: Any) -> None:
     log = tmp_path / "log"
 
@@ -253,6 +313,27 @@ def test_context_of_a_task() -> None:
     assert job == here.get_job_id() and node == here.get_node_id() and worker != here.get_worker_id()
     assert re.fullmatch("[0-9a-f]{48}", task) and name == "named" and resources["CPU"] == 2 and actor is None
     assert here.get_task_id() is None and here.get_actor_id() is None
+
+
+def test_a_thread_beside_a_call_is_part_of_no_cycle() -> None:
+    @raygo.remote
+    class Busy:
+        def work(self, me: list[Any]) -> None:
+            self.got: list[Any] = []
+            self.thread = threading.Thread(target=lambda: self.got.append(raygo.get(me[0].word.remote())))
+            self.thread.start()
+            self.thread.join(0.2)
+
+        def word(self) -> str:
+            return "a word"
+
+        def result(self) -> list[Any]:
+            self.thread.join(10)
+            return self.got
+
+    a = Busy.remote()
+    raygo.get(a.work.remote([a]))
+    assert raygo.get(a.result.remote()) == ["a word"]
 
 
 def test_a_cycle_is_reported() -> None:

@@ -1,6 +1,7 @@
 /* Which thread runs what, and stopping it.
  *
- * A task on the main thread is stopped by SIGINT, which also wakes it from system calls.  The signal is sent under mu and only while the thread's
+ * An actor's call is not interrupted, as the actor goes on with what it has changed so far: it can ask whether it was cancelled, and a generator ends with
+ * its item. A task on the main thread is stopped by SIGINT, which also wakes it from system calls.  The signal is sent under mu and only while the thread's
  * `task` is the one to cancel; Python's part of it, rb_interrupt, runs later and looks again.  So a signal never hits the next task.
  * Other threads get an asynchronous exception, which needs the GIL; it is taken back when the task ends first. */
 #include <signal.h>
@@ -54,6 +55,7 @@ bool rb_begin(struct rb_runner *r, rg_task *t, struct rb_tmpl *m) {
   bool ok = !W.ncanceled || !take_noted(task);
   r->task = task;
   r->canceled = !ok;
+  r->stops = !(t->flags & RG_F_ACTOR_CALL);
   pthread_mutex_unlock(&W.mu);
   return ok;
 }
@@ -64,7 +66,7 @@ bool rb_finish(struct rb_runner *r) {
   r->task = 0;
   r->canceled = false;
   pthread_mutex_unlock(&W.mu);
-  if (canceled && !r->main) PyThreadState_SetAsyncExc(r->ident, NULL);   /* if it has not come through, it must not */
+  if (canceled && r->stops && !r->main) PyThreadState_SetAsyncExc(r->ident, NULL);   /* if it has not come through, it must not */
   rb_thread_task = 0;
   if (r->main) rb_main_task = 0;
   r->tmpl = NULL;
@@ -78,6 +80,12 @@ static struct rb_runner *runner_of(uint64_t task) {   /* mu */
   return NULL;
 }
 
+static void want_no_more(uint64_t task) {   /* mu: a generator that waits for its consumer goes on and ends */
+  for (struct rb_gen *g = W.gens; g; g = g->next)
+    if (g->task == task) g->taken = UINT64_MAX;
+  pthread_cond_broadcast(&W.changed);
+}
+
 /* Any thread, usually without the GIL. */
 void rb_on_cancel(void *arg, uint64_t task, int force) {
   (void)arg, (void)force;   /* force: the engine kills the process itself */
@@ -86,7 +94,8 @@ void rb_on_cancel(void *arg, uint64_t task, int force) {
   struct rb_runner *r = runner_of(task);
   if (r && !r->canceled) {
     r->canceled = true;
-    if (r->main) pthread_kill(r->thread, SIGINT);
+    if (!r->stops) want_no_more(task);
+    else if (r->main) pthread_kill(r->thread, SIGINT);
     else with_gil = true;
   } else if (!r && W.wake_fd < 0) {
     W.canceled[W.ncanceled % 64] = task;
@@ -152,7 +161,7 @@ static PyObject *interrupt(PyObject *self, PyObject *const *argv, Py_ssize_t n) 
   (void)self, (void)argv, (void)n;
   pthread_mutex_lock(&W.mu);
   struct rb_runner *r = W.main_runner;
-  bool now = r && r->task && r->canceled;
+  bool now = r && r->task && r->canceled && r->stops;
   pthread_mutex_unlock(&W.mu);
   if (now) {
     PyErr_SetNone(PyExc_KeyboardInterrupt);

@@ -62,6 +62,7 @@ static int await(struct batch *b, size_t need, int64_t deadline) {
   uint8_t *error = NULL;
   size_t error_len = 0;
   uint64_t task = rb_current();
+  if (task && !rb_thread_task && !rb_thread_loop) need |= RG_ASIDE;   /* a thread that the user started */
   b->ts = PyEval_SaveThread();
   int r = rg_wait(b->ses->c, b->slots, b->n, need, task, deadline, rb_check, &b->ts, &error, &error_len);
   PyEval_RestoreThread(b->ts);

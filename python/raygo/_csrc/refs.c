@@ -109,19 +109,36 @@ void rb_note_site(struct rb_session *s, uint64_t task, uint32_t index, uint32_t 
   Py_XDECREF(text);
 }
 
-int rb_ref_usable(rb_ref *r, struct rb_session *s) {
-  if (RB_LIKELY(s && r->ses == s)) return 0;
-  rb_raise(RAYGO_ESTALE, NULL);
+static int made(rb_ref *r) {
+  if (RB_LIKELY(r->slot != NULL)) return 0;
+  PyErr_SetString(PyExc_ValueError, "this ObjectRef is nil: it stands for no object");
   return -1;
 }
 
+int rb_ref_usable(rb_ref *r, struct rb_session *s) {
+  if (RB_LIKELY(s && r->ses == s)) return 0;
+  if (made(r) == 0) rb_raise(RAYGO_ESTALE, NULL);
+  return -1;
+}
+
+/* One without a slot is nil: it stands for no object, in any session. */
 void rb_ref_id(rb_ref *r, uint8_t out[28]) {
+  if (!r->slot) {
+    memset(out, 0xff, 28);
+    return;
+  }
   uint32_t zero = 0, job = r->ses->job;
   memcpy(out, &r->slot->oid.task, 8);
   memcpy(out + 8, &r->ses->incarnation, 8);
   memcpy(out + 16, &zero, 4);
   memcpy(out + 20, &job, 4);
   memcpy(out + 24, &r->slot->oid.index, 4);
+}
+
+static bool is_nil(const uint8_t id[28]) {
+  int i = 0;
+  while (i < 28 && id[i] == 0xff) i++;
+  return i == 28;
 }
 
 static rg_slot *slot_of_id(struct rb_session *s, const uint8_t id[28]) {
@@ -137,6 +154,7 @@ static rg_slot *slot_of_id(struct rb_session *s, const uint8_t id[28]) {
 }
 
 PyObject *rb_restore(const uint8_t id[28]) {
+  if (RB_UNLIKELY(is_nil(id))) return PyType_GenericAlloc(rb_py.ref_type ? rb_py.ref_type : rb_ref_base, 0);
   struct rb_session *s = rb_need();
   rg_slot *slot = s ? slot_of_id(s, id) : NULL;
   PyObject *ref = slot ? rb_ref_new(s, slot) : NULL;
@@ -164,6 +182,7 @@ static int ref_init(PyObject *self, PyObject *args, PyObject *kw) {
     PyErr_SetString(PyExc_TypeError, "an ObjectRef never changes: it was made already");
     return -1;
   }
+  if (is_nil((const uint8_t *)id)) return 0;
   struct rb_session *s = rb_need();
   rg_slot *slot = s ? slot_of_id(s, (const uint8_t *)id) : NULL;
   if (!slot) return -1;
@@ -186,16 +205,9 @@ static void ref_dealloc(PyObject *self) {
   Py_DECREF(t);
 }
 
-static int made(rb_ref *r) {
-  if (RB_LIKELY(r->slot != NULL)) return 0;
-  PyErr_SetString(PyExc_ValueError, "this ObjectRef was never made: its constructor did not run");
-  return -1;
-}
-
 static PyObject *ref_binary(PyObject *self, PyObject *unused) {
   (void)unused;
   uint8_t id[28];
-  if (made((rb_ref *)self)) return NULL;
   rb_ref_id((rb_ref *)self, id);
   return PyBytes_FromStringAndSize((const char *)id, 28);
 }
@@ -203,7 +215,6 @@ static PyObject *ref_binary(PyObject *self, PyObject *unused) {
 static PyObject *ref_task_id(PyObject *self, PyObject *unused) {
   (void)unused;
   uint8_t id[28];
-  if (made((rb_ref *)self)) return NULL;
   rb_ref_id((rb_ref *)self, id);
   return PyBytes_FromStringAndSize((const char *)id, 24);
 }
@@ -213,7 +224,6 @@ static PyObject *ref_hex(PyObject *self, PyObject *unused) {
   static const char digits[] = "0123456789abcdef";
   uint8_t id[28];
   char text[57];
-  if (made((rb_ref *)self)) return NULL;
   rb_ref_id((rb_ref *)self, id);
   for (int i = 0; i < 28; i++) {
     text[2 * i] = digits[id[i] >> 4];
@@ -231,24 +241,30 @@ static PyObject *ref_repr(PyObject *self) {
 
 static Py_hash_t ref_hash(PyObject *self) {
   rb_ref *r = (rb_ref *)self;
-  if (made(r)) return -1;
+  if (!r->slot) return 0;
   uint64_t h = (r->slot->oid.task ^ ((uint64_t)r->slot->oid.index << 48)) * 0x9e3779b97f4a7c15u;
   h ^= h >> 29;
   return (Py_hash_t)h == -1 ? -2 : (Py_hash_t)h;
 }
 
 static PyObject *ref_compare(PyObject *a, PyObject *b, int op) {
-  if ((op != Py_EQ && op != Py_NE) || !rb_is_ref(b)) Py_RETURN_NOTIMPLEMENTED;
+  if (!rb_is_ref(b)) Py_RETURN_NOTIMPLEMENTED;
   rb_ref *x = (rb_ref *)a, *y = (rb_ref *)b;
-  if (made(x) || made(y)) return NULL;
-  bool same = x->slot == y->slot || (x->slot->oid.task == y->slot->oid.task && x->slot->oid.index == y->slot->oid.index && x->ses->incarnation == y->ses->incarnation);
+  if (op != Py_EQ && op != Py_NE) {
+    uint8_t one[28], other[28];
+    rb_ref_id(x, one);
+    rb_ref_id(y, other);
+    int order = memcmp(one, other, 28);
+    return PyBool_FromLong(op == Py_LT ? order < 0 : op == Py_LE ? order <= 0 : op == Py_GT ? order > 0 : order >= 0);
+  }
+  bool same = x->slot == y->slot || (x->slot && y->slot && x->slot->oid.task == y->slot->oid.task && x->slot->oid.index == y->slot->oid.index && x->ses->incarnation == y->ses->incarnation);
   return PyBool_FromLong(same == (op == Py_EQ));
 }
 
 static PyObject *ref_reduce(PyObject *self, PyObject *unused) {
   (void)unused;
   rb_ref *r = (rb_ref *)self;
-  if (made(r) || rb_collect(r)) return NULL;
+  if (r->slot && rb_collect(r)) return NULL;
   uint8_t id[28];
   rb_ref_id(r, id);
   PyObject *bytes = PyBytes_FromStringAndSize((const char *)id, 28), *args = bytes ? PyTuple_New(1) : NULL, *out = args ? PyTuple_New(2) : NULL;

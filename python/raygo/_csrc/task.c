@@ -9,7 +9,7 @@ static PyTypeObject *task_type;
 /* ------------------------------------------------------------------------------------------------ answers */
 
 /* Values past the inline limit go to the arena under (task, index), then everything leaves in one frame. */
-int rb_send_ser(rg_task *t, uint32_t status, struct rb_ser *sers, uint32_t n, bool error, int64_t started, bool more) {
+int rb_send_ser(rg_task *t, uint32_t status, struct rb_ser *sers, uint32_t n, int64_t started, bool more) {
   struct rb_session *ses = W.ses;
   struct rg_out few[4], *out = n <= 4 ? few : calloc(n, sizeof *out);
   uint8_t *few_heap[4] = {NULL}, **heap = n <= 4 ? few_heap : calloc(n, sizeof *heap);
@@ -24,7 +24,7 @@ int rb_send_ser(rg_task *t, uint32_t status, struct rb_ser *sers, uint32_t n, bo
     struct rb_ser *s = &sers[done];
     uint32_t index = 1 + done;
     bool inl = s->size <= RG_INLINE_MAX;
-    out[done] = (struct rg_out){index, inl ? RG_V_INLINE : RG_V_ARENA, error || s->format == RG_B_ERROR, NULL, s->size, s->refs.oids, s->refs.n};
+    out[done] = (struct rg_out){index, inl ? RG_V_INLINE : RG_V_ARENA, s->format == RG_B_ERROR, NULL, s->size, s->refs.oids, s->refs.n};
     if (inl) r = (out[done].data = rb_ser_inline(s, &heap[done])) ? 0 : -1;
     else r = rb_ser_to_arena(ses, s, (struct rg_oid){t->id, index, 0}, NULL);
     bytes += inl ? s->size : 64;
@@ -57,10 +57,10 @@ int rb_answer(rg_task *t, uint32_t status, PyObject *const *values, uint32_t n, 
     return -1;
   }
   while (done < n && !r) {
-    r = error ? rb_ser_error(&sers[done], values[done]) : rb_ser_begin(&sers[done], values[done]);
+    r = error && done == n - 1 ? rb_ser_error(&sers[done], values[done]) : rb_ser_begin(&sers[done], values[done]);
     if (!r) done++;
   }
-  if (!r) r = rb_send_ser(t, status, sers, n, error, started, more);
+  if (!r) r = rb_send_ser(t, status, sers, n, started, more);
   while (done) rb_ser_end(&sers[--done]);
   free(sers);
   return r;
@@ -132,30 +132,35 @@ static PyObject *answered(rb_task *k) {
   Py_RETURN_NONE;
 }
 
-/* result(values, status=0, more=False): values is a tuple, one for each return */
-static PyObject *task_result(PyObject *self, PyObject *args) {
-  rb_task *k = (rb_task *)self;
-  PyObject *values;
-  unsigned int status = RG_R_OK;
-  int more = 0;
-  if (!PyArg_ParseTuple(args, "O!|Ip", &PyTuple_Type, &values, &status, &more) || !open_task(self)) return NULL;
+static PyObject *answer_tuple(rb_task *k, PyObject *values, unsigned int status, bool error, int more) {
   uint32_t n = (uint32_t)PyTuple_Size(values);
   PyObject *few[8] = {NULL}, **v = n <= 8 ? few : malloc(n * sizeof *v);
   if (!v) return PyErr_NoMemory();
   for (uint32_t i = 0; i < n; i++) v[i] = PyTuple_GetItem(values, (Py_ssize_t)i);
-  int r = rb_answer(k->t, status, v, n, false, k->started, more);
+  int r = rb_answer(k->t, status, v, n, error, k->started, more);
   if (v != few) free(v);
   return r ? NULL : answered(k);
 }
 
-/* error(value, status=1, more=False): one error for all returns */
-static PyObject *task_error(PyObject *self, PyObject *args) {
-  rb_task *k = (rb_task *)self;
-  PyObject *value;
-  unsigned int status = RG_R_ERROR;
+/* result(values, status=0, more=False): values is a tuple, one for each return */
+static PyObject *task_result(PyObject *self, PyObject *args) {
+  PyObject *values;
+  unsigned int status = RG_R_OK;
   int more = 0;
-  if (!PyArg_ParseTuple(args, "O|Ip", &value, &status, &more) || !open_task(self)) return NULL;
-  return rb_answer(k->t, status, &value, 1, true, k->started, more) ? NULL : answered(k);
+  if (!PyArg_ParseTuple(args, "O!|Ip", &PyTuple_Type, &values, &status, &more) || !open_task(self)) return NULL;
+  return answer_tuple((rb_task *)self, values, status, false, more);
+}
+
+/* error(value, status=1, before=()): one error for all returns but the first ones, whose values are given */
+static PyObject *task_error(PyObject *self, PyObject *args) {
+  PyObject *value, *before = NULL;
+  unsigned int status = RG_R_ERROR;
+  if (!PyArg_ParseTuple(args, "O|IO!", &value, &status, &PyTuple_Type, &before) || !open_task(self)) return NULL;
+  PyObject *last = PyTuple_Pack(1, value), *all = last && before ? PySequence_Concat(before, last) : Py_XNewRef(last);
+  Py_XDECREF(last);
+  PyObject *r = all ? answer_tuple((rb_task *)self, all, status, true, 0) : NULL;
+  Py_XDECREF(all);
+  return r;
 }
 
 /* bytes, None, arrays and tables have formats of their own, which need no packing */
@@ -192,7 +197,7 @@ static PyObject *task_plain(PyObject *self, PyObject *values) {
   int r = 0;
   while (!r && done < n)
     if (!(r = plain_begin(&sers[done], PyTuple_GetItem(values, (Py_ssize_t)done)))) done++;
-  if (!r) r = rb_send_ser(k->t, RG_R_OK, sers, n, false, k->started, false);
+  if (!r) r = rb_send_ser(k->t, RG_R_OK, sers, n, k->started, false);
   while (done) rb_ser_end(&sers[--done]);
   free(sers);
   return r ? NULL : answered(k);
@@ -255,7 +260,7 @@ static PyObject *task_generate(PyObject *self, PyObject *unused) {
     pthread_mutex_lock(&W.mu);
     k->gen.next = W.gens;
     W.gens = &k->gen;
-    k->gen.taken = atomic_load(&k->t->taken);   /* what came while it was queued */
+    k->gen.taken = rb_me && rb_me->t == k->t && rb_me->canceled ? UINT64_MAX : atomic_load(&k->t->taken);   /* what came while it was queued */
     pthread_mutex_unlock(&W.mu);
   }
   Py_RETURN_NONE;

@@ -192,7 +192,7 @@ static void run_fast(struct rb_runner *r, rg_task *t, struct rb_tmpl *m, int64_t
     rg_client *c = W.ses->c;
     bool more = next ? (*next = rg_task_try(c)) != NULL : __atomic_load_n(&c->ntask, __ATOMIC_RELAXED) > 0;
     more = more && rb_now() - started < ALONE_NS;
-    ok = rb_send_ser(t, RG_R_OK, &s, 1, false, started, more) == 0;
+    ok = rb_send_ser(t, RG_R_OK, &s, 1, started, more) == 0;
     rb_ser_end(&s);
   }
   if (RB_LIKELY(ok)) {

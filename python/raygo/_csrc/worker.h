@@ -18,6 +18,7 @@ struct rb_runner {               /* a thread that runs tasks; on its stack, in t
   struct rb_runner *next;
   uint64_t task;                 /* worker.mu: what it runs; 0: nothing */
   bool canceled;                 /* worker.mu: CANCEL_EXEC came for it */
+  bool stops;                    /* worker.mu: that interrupts it; not an actor's call, which would leave the actor half changed */
   bool main;
   pthread_t thread;
   unsigned long ident;           /* Python's */
@@ -82,8 +83,8 @@ typedef struct {
   bool generating;
 } rb_task;
 PyObject *rb_task_new(rg_task *t, struct rb_tmpl *m, int64_t started);   /* takes over t */
-int rb_answer(rg_task *t, uint32_t status, PyObject *const *values, uint32_t n, bool error, int64_t started, bool more);
-int rb_send_ser(rg_task *t, uint32_t status, struct rb_ser *sers, uint32_t n, bool error, int64_t started, bool more);
+int rb_answer(rg_task *t, uint32_t status, PyObject *const *values, uint32_t n, bool error, int64_t started, bool more);   /* error: the last of them is one */
+int rb_send_ser(rg_task *t, uint32_t status, struct rb_ser *sers, uint32_t n, int64_t started, bool more);
 
 /* pool.c */
 int rb_pool_main(PyObject *spec, struct rb_runner *me);  /* the calling thread joins; returns when the worker ends */
