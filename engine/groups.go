@@ -8,6 +8,7 @@ import (
 	"github.com/raygo/raygo/engine/errs"
 	"github.com/raygo/raygo/engine/ids"
 	"github.com/raygo/raygo/engine/schedule"
+	"github.com/raygo/raygo/engine/task"
 	"github.com/raygo/raygo/engine/wire"
 )
 
@@ -98,11 +99,19 @@ func (n *Node) removeGroup(g *schedule.Group) {
 		delete(n.pgNames, d.name)
 	}
 	for _, a := range n.actorsBy(func(a *actorState) bool { return a.t.group == g.ID && a.State != actor.Dead }) {
-		n.killActor(a, &sysError{Code: errs.EACTORPGREMOVED, Actor: a.id, Message: fmt.Sprintf("%s ended because its placement group %s was removed", n.actorText(a), text)})
+		code := errs.EACTORPGREMOVED
+		if a.worker != nil { // as in Ray, the codes of their own are for what never ran
+			code = errs.EACTORDIED
+		}
+		n.killActor(a, &sysError{Code: code, Actor: a.id, Message: fmt.Sprintf("The actor died because its placement group %s was removed: %s", text, n.actorText(a))})
 	}
 	for _, t := range n.tasksBy(func(t *taskState) bool { return t.t.group == g.ID && t.flags&wire.FlagActorCreate == 0 }) {
 		if t.u.task == t {
-			n.endTask(t, &sysError{Code: errs.EPGREMOVED, Message: fmt.Sprintf("%s was ended because its placement group %s was removed", n.describe(t), text)}, true)
+			code := errs.EPGREMOVED
+			if t.state == task.Running {
+				code = errs.EWORKERDIED
+			}
+			n.endTask(t, &sysError{Code: code, Message: fmt.Sprintf("%s was ended because its placement group %s was removed", n.describe(t), text)}, true)
 		}
 	}
 	if o := d.u.find(1); o != nil {

@@ -108,12 +108,29 @@ var stateMethods = map[string]callMethod{
 	"node.memory":            method(callNodeMemory),
 }
 
+// rayTypes are the names by which Ray's state API tells why a task failed.
+var rayTypes = map[errs.Code]string{
+	errs.ETASK: "TASK_EXECUTION_EXCEPTION", errs.ETASKEXIT: "TASK_EXECUTION_EXCEPTION", errs.ECANCELED: "TASK_CANCELLED", errs.EWORKERDIED: "WORKER_DIED",
+	errs.EACTORDIED: "ACTOR_DIED", errs.EACTORUNAVAILABLE: "ACTOR_UNAVAILABLE", errs.EUNSCHEDULABLE: "TASK_UNSCHEDULABLE_ERROR",
+	errs.EACTORUNSCHEDULABLE: "ACTOR_UNSCHEDULABLE_ERROR", errs.EOBJECTLOST: "OBJECT_LOST", errs.EOWNERDIED: "OWNER_DIED", errs.EOBJECTFREED: "OBJECT_FREED",
+	errs.EREBUILD: "OBJECT_UNRECONSTRUCTABLE", errs.EOUTOFDISK: "OUT_OF_DISK_ERROR", errs.EOUTOFMEMORY: "OUT_OF_MEMORY",
+	errs.ERUNTIMEENV: "RUNTIME_ENV_SETUP_FAILED", errs.EPGREMOVED: "TASK_PLACEMENT_GROUP_REMOVED", errs.EACTORPGREMOVED: "ACTOR_PLACEMENT_GROUP_REMOVED",
+}
+
+// rayType is our own name where Ray has none.
+func rayType(c errs.Code) string {
+	if name := rayTypes[c]; name != "" {
+		return name
+	}
+	return c.Name()
+}
+
 func (n *Node) taskRows(q *query, yield func(map[string]any) bool) {
 	for e := range n.ended.All {
 		row := n.taskRow(e.ID, e.Job, e.Template, e.Name, e.State, e.Attempt, e.Actor, e.Parent, e.Worker, e.PID)
 		row["creation_time_ms"], row["start_time_ms"], row["end_time_ms"] = n.unixMilli(e.Created), n.unixMilli(e.Started), n.unixMilli(e.Ended)
 		if e.State == task.Failed {
-			row["error_type"], row["error_message"] = errs.Code(e.Error).Name(), e.Message
+			row["error_type"], row["error_message"] = rayType(errs.Code(e.Error)), e.Message
 		}
 		if !yield(row) {
 			return
@@ -147,7 +164,10 @@ func (n *Node) taskRow(id uint64, jobNum uint32, t *task.Template, name string, 
 		"task_id": ids.Hex(hex[:]), "number": id, "attempt_number": attempt, "name": name, "state": s.String(), "job_id": ids.Hex(jobHex[:]), "type": task.Type(t.Kind),
 		"func_or_class_name": t.Qualname, "node_id": n.nodeID(), "language": "PYTHON", "required_resources": t.Resources.Floats(), "worker_pid": pid, "actor_id": nil,
 		"parent_task_id": nil, "worker_id": nil, "error_type": nil, "error_message": nil, "creation_time_ms": nil, "start_time_ms": nil, "end_time_ms": nil,
-		"runtime_env_info": t.RuntimeEnv, "placement_group_id": nil, "label_selector": t.LabelSelector,
+		"runtime_env_info": nil, "placement_group_id": nil, "label_selector": t.LabelSelector,
+	}
+	if t.RuntimeEnv != "" {
+		row["runtime_env_info"] = t.RuntimeEnv
 	}
 	if a != 0 {
 		x := ids.Actor(a, n.incarnation, jobNum)

@@ -4,6 +4,7 @@ import time
 import pytest
 
 import raygo
+from raygo.exceptions import ActorDiedError, TaskPlacementGroupRemoved, WorkerCrashedError
 from raygo.util import placement_group, placement_group_table, remove_placement_group
 from raygo.util.placement_group import PlacementGroup, check_placement_group_index, get_placement_group
 from raygo.util.scheduling_strategies import (
@@ -34,6 +35,26 @@ def until(condition):
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert condition()
+
+
+def test_what_runs_in_a_removed_group_dies(tmp_path):
+    group = placement_group([{"CPU": 1}, {"CPU": 1}])
+    where = PlacementGroupSchedulingStrategy(group)
+
+    @raygo.remote(num_cpus=1)
+    def stays(path):
+        path.touch()
+        time.sleep(60)
+
+    actor = raygo.remote(num_cpus=1)(type("Inside", (), {})).options(scheduling_strategy=where).remote()
+    running = stays.options(scheduling_strategy=where).remote(tmp_path / "runs")
+    queued = stays.options(scheduling_strategy=where).remote(tmp_path / "never")
+    raygo.get(actor.__ray_ready__.remote())
+    until((tmp_path / "runs").exists)
+    remove_placement_group(group)
+    for ref, kind in ((actor.__ray_ready__.remote(), ActorDiedError), (running, WorkerCrashedError), (queued, TaskPlacementGroupRemoved)):
+        with pytest.raises(kind, match="placement group"):
+            raygo.get(ref, timeout=20)
 
 
 @pytest.mark.parametrize("strategy", ["PACK", "SPREAD", "STRICT_PACK"])
