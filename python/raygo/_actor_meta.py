@@ -38,18 +38,19 @@ class Method:
 class Meta:
     """A class as its handles know it."""
 
-    def __init__(self, name: str, qualname: str, module: str, methods: dict[str, Method], is_async: bool, max_pending: int) -> None:
+    def __init__(self, name: str, qualname: str, module: str, methods: dict[str, Method], is_async: bool, max_pending: int, groups: tuple[str, ...]) -> None:
         self.name, self.qualname, self.module = name, qualname, module
         self.methods = methods
         self.is_async = is_async
         self.max_pending = max_pending
+        self.groups = groups  # of concurrency
         self._bytes = b""
         self._calls: dict[Any, Call] = {}
         # Methods whose names every object has, such as __repr__: attribute access alone would not find them.
         self.shadowed = [key for key in methods if key != "__init__" and key in vars(object)]
 
     @classmethod
-    def of_class(cls, target: type, max_pending: int) -> Meta:
+    def of_class(cls, target: type, max_pending: int, groups: tuple[str, ...] = ()) -> Meta:
         """Read a class."""
         methods: dict[str, Method] = {}
         for base in reversed(target.__mro__[:-1]):
@@ -61,7 +62,7 @@ class Meta:
                     methods.pop(key, None)
         for key in BUILT_IN:
             methods.setdefault(key, Method(key, Signature(_built_in(key), key), False, False, {}))
-        return cls(target.__name__, target.__qualname__, target.__module__, methods, any(m.is_async for m in methods.values()), max_pending)
+        return cls(target.__name__, target.__qualname__, target.__module__, methods, any(m.is_async for m in methods.values()), max_pending, groups)
 
     def to_bytes(self) -> bytes:
         """The form in which it travels."""
@@ -69,7 +70,7 @@ class Meta:
             from raygo import cloudpickle
 
             methods = [(m.name, m.signature.describe(), m.generator, m.is_async, m.options) for m in self.methods.values()]
-            self._bytes = bytes(cloudpickle.dumps((self.name, self.qualname, self.module, methods, self.is_async, self.max_pending)))
+            self._bytes = bytes(cloudpickle.dumps((self.name, self.qualname, self.module, methods, self.is_async, self.max_pending, self.groups)))
             _remember(self)
         return self._bytes
 
@@ -81,9 +82,9 @@ class Meta:
             return known
         import pickle
 
-        name, qualname, module, rows, is_async, max_pending = pickle.loads(data)
+        name, qualname, module, rows, *others = pickle.loads(data)
         methods = {key: Method(key, Signature.from_description(signature), *rest) for key, signature, *rest in rows}
-        made = cls(name, qualname, module, methods, is_async, max_pending)
+        made = cls(name, qualname, module, methods, *others)
         made._bytes = data
         _remember(made)
         return made

@@ -107,6 +107,9 @@ class ActorMethod:
         _options.validate_method(options)
         call = self._call
         _options.check_generator(call.method.generator, options.get("num_returns"))
+        group = options.get("concurrency_group")
+        if group and group not in call.meta.groups:
+            raise ValueError(f"actor {call.meta.name} has no concurrency group '{group}'; its class was given {list(call.meta.groups)} as concurrency_groups")
         return ActorMethod._of(self._actor_ref, call.meta.call(call.method.name, {**call.options, **options}))
 
     def _remote(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
@@ -210,7 +213,7 @@ class _Creation:
         self.signature = signature
         self.options = options
         pending = options.get("max_pending_calls")
-        self.meta = Meta.of_class(target, -1 if pending is None else pending)
+        self.meta = Meta.of_class(target, -1 if pending is None else pending, tuple(self.groups()))
         self._made: tuple[Any, int] = (None, 0)  # the template for actors without a name: what it was made under, its number
         _check_groups(self.groups(), self.meta)
 

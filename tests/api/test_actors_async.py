@@ -98,6 +98,8 @@ def test_threads_and_groups() -> None:
     assert raygo.get([g.calc.remote(), g.plain.remote()], timeout=10) == ["calc", "plain"]
     assert raygo.wait([slow], timeout=0)[0] == []
     assert raygo.get(g.plain.options(concurrency_group="calc").remote()) == "plain"
+    with pytest.raises(ValueError, match="no concurrency group 'cals'"):
+        raygo.get(raygo.put(g)).plain.options(concurrency_group="cals")
     assert raygo.get(slow) == "io"
 
 
