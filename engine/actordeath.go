@@ -91,6 +91,11 @@ func (n *Node) actorProcessGone(w *worker, tasks []*taskState) {
 		n.lose(o, &sysError{Code: errs.EOWNERDIED, Actor: a.id, Message: fmt.Sprintf("object %s is lost: %s put it, and its process (pid %d) is dead. What an actor returns outlives it; what it puts does not.", n.objectHex(o.oid()), n.actorText(a), w.pid)})
 	}
 	w.puts = nil
+	if w.creates && !n.stopping {
+		for _, c := range n.actorsBy(func(c *actorState) bool { return c.creator == w }) {
+			n.killActor(c, &sysError{Code: errs.EACTORDIED, Actor: c.id, Message: fmt.Sprintf("%s died because its creator is dead, %s. With lifetime=\"detached\" it would go on", n.actorText(c), n.actorText(a))})
+		}
+	}
 	if a.worker != w {
 		return
 	}

@@ -20,6 +20,7 @@ type actorState struct {
 	job            *job
 	name           actor.Name
 	detached       bool
+	creator        *worker    // an actor's process that created it, and that it dies with; nil: nobody's
 	creation       *taskState // kept for restarts, with its arguments
 	handle         *object    // (id, 0); nil once nobody has it
 	worker         *worker
@@ -60,6 +61,9 @@ func (n *Node) submitActor(p *peer, t *taskState) {
 	a := &actorState{
 		Actor: actor.New(t.t.MaxRestarts, t.t.MaxConcurrency, t.t.Groups, !t.t.OutOfOrder),
 		id:    t.id, t: t.t, job: p.job, detached: t.t.Detached, creation: t, maxTaskRetries: t.t.MaxTaskRetries,
+	}
+	if w := p.worker; w != nil && w.actor != nil && !a.detached {
+		a.creator, w.creates = w, true
 	}
 	t.actor = a
 	t.retries = 0

@@ -37,6 +37,7 @@ type worker struct {
 	known    []uint64 // templates it has, a bit each
 	calls    map[*template]int
 	puts     map[*object]struct{} // an actor's: they die with it
+	creates  bool                 // an actor's: so do actors that it created
 	waits    map[uint64]*waitFor  // tasks that said RG_BLOCKED
 	nblocked int
 	services map[string]*service

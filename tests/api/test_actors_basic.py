@@ -274,6 +274,24 @@ def test_an_actor_that_does_not_end_is_ended(driver: Any) -> None:
         """, RAY_actor_graceful_shutdown_timeout_ms="200")
 
 
+def test_an_actor_dies_with_the_one_that_created_it() -> None:
+    @raygo.remote
+    class Parent:
+        def make(self) -> Any:
+            mine, free = Counter.remote(1), Counter.options(name="on its own", lifetime="detached").remote(2)
+            return raygo.get([mine.add.remote(), free.add.remote()]), mine, free
+
+    parent = Parent.remote()
+    values, mine, free = raygo.get(parent.make.remote())
+    assert values == [2, 3]
+    raygo.kill(parent)
+    with pytest.raises(ActorDiedError, match="its creator is dead, actor Parent"):
+        while True:
+            raygo.get(mine.add.remote(), timeout=10)
+    assert raygo.get(free.add.remote()) == 4
+    raygo.kill(free)
+
+
 def test_restarts() -> None:
     a = Counter.options(max_restarts=1, max_task_retries=0).remote(5)
     first = raygo.get(a.pid.remote())

@@ -237,6 +237,15 @@ def test_streams() -> None:
     with pytest.raises(StopIteration):
         next(it)
     assert [raygo.get(r) for r in raygo.get(count.options(num_returns="dynamic").remote(3))] == [0, 10, 20]
+    @raygo.remote(max_retries=0)
+    def dies() -> Any:
+        yield 1
+        os._exit(1)
+
+    it = dies.remote()
+    assert raygo.get(next(it)) == 1  # it was on its way
+    with pytest.raises(WorkerCrashedError):
+        raygo.get(next(it))
     gen = count.remote(1)
     ready, rest = raygo.wait([gen, square.remote(2)], num_returns=2, timeout=10)
     assert len(ready) == 2 and rest == []

@@ -246,6 +246,11 @@ static PyObject *task_item(PyObject *self, PyObject *args) {
   free(heap);
   rb_ser_end(&s);
   if (r) return NULL;
+  int64_t now = rb_now();
+  if (now - k->sent > ALONE_NS) {
+    rg_flush(W.ses->c);   /* without an engine there is nobody to send to */
+    k->sent = now;
+  }
   Py_RETURN_NONE;
 }
 

@@ -175,9 +175,6 @@ static void run_slow(struct rb_runner *r, rg_task *t, struct rb_tmpl *m, int64_t
   rb_finish(r);
 }
 
-/* A task that took this long has its answer sent alone: a write is cheap beside it, and the next task may bring the process down. */
-#define ALONE_NS 100000
-
 static void run_fast(struct rb_runner *r, rg_task *t, struct rb_tmpl *m, int64_t started, rg_task **next) {
   PyObject *args = NULL, *kwargs = NULL, *out = NULL;
   struct rb_ser s;

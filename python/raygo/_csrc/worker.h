@@ -52,6 +52,9 @@ extern struct rb_worker {
   bool stopping;
 } rb_worker;
 
+/* What took this long to make is sent alone: a write is cheap beside it, and what comes next may bring the process down. */
+#define ALONE_NS 100000
+
 /* worker.c */
 struct rb_tmpl *rb_tmpl_of(uint64_t number);             /* loaded; NULL with an exception */
 void rb_run_one(struct rb_runner *r, rg_task *t, rg_task **next);   /* runs and answers, frees t; *next: a task it took along, if next is not NULL */
@@ -78,7 +81,7 @@ typedef struct {
   rg_task *t;                    /* owned; NULL once answered */
   uint64_t id;
   struct rb_tmpl *m;
-  int64_t started;
+  int64_t started, sent;         /* sent: the last item that left at once */
   struct rb_gen gen;
   bool generating;
 } rb_task;
