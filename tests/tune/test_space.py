@@ -14,6 +14,7 @@ from raygo.tune.search.variant_generator import RecursiveDependencyError, count_
     lambda: tune.uniform(2, 1), lambda: tune.uniform(0, math.nan), lambda: tune.loguniform(-1, 1), lambda: tune.loguniform(0, 1), lambda: tune.choice([]),
     lambda: tune.randint(3, 3), lambda: tune.quniform(0, 1, 0.3), lambda: tune.quniform(0, 1, 0), lambda: tune.randn(0, -1), lambda: tune.grid_search([]),
     lambda: tune.lograndint(0, 10), lambda: tune.sample_from(3), lambda: tune.sample_from(lambda a, b: 1),
+    lambda: tune.qrandint(4, 6, 7), lambda: tune.uniform("a", 1), lambda: tune.randint(1.5, 3), lambda: tune.choice(3), lambda: tune.grid_search(3),
 ])
 def test_bad_bounds_fail_where_they_are_written(bad):
     with pytest.raises(ValueError):
@@ -28,6 +29,8 @@ def test_draws_are_within_bounds_and_of_the_right_type():
         assert drawn == domain.sample(size=300, random_state=3)
     assert set(tune.quniform(0, 1, 0.25).sample(size=300)) == {0, 0.25, 0.5, 0.75, 1}
     assert set(tune.qrandint(0, 10, 5).sample(size=300)) == {0, 5, 10}
+    # A bound that is no multiple itself is not drawn.
+    assert set(tune.qrandint(1, 10, 3).sample(size=300)) == {3, 6, 9} and set(tune.qlograndint(1, 10, 2).sample(size=300)) == {2, 4, 6, 8, 10}
 
 
 def test_grids_are_crossed_the_first_turns_fastest():
@@ -40,7 +43,7 @@ def test_functions_see_what_is_known_in_any_order():
     space = {"z": tune.sample_from(lambda spec: spec.config.y + 1), "y": tune.sample_from(lambda c: c["x"] * 10), "x": tune.grid_search([1, 2]),
              "n": {"k": tune.sample_from(lambda: 5)}}
     assert [config for _, config in generate_variants(space)] == [{"z": 11, "y": 10, "x": 1, "n": {"k": 5}}, {"z": 21, "y": 20, "x": 2, "n": {"k": 5}}]
-    with pytest.raises(RecursiveDependencyError, match="a, b wait for each other"):
+    with pytest.raises(RecursiveDependencyError, match="a, b wait for each other: `a` recursively depends on"):
         next(generate_variants({"a": tune.sample_from(lambda s: s.b), "b": tune.sample_from(lambda s: s.a)}))
 
 
@@ -62,14 +65,11 @@ def test_folder_names_stay_legible():
     assert format_vars({("a", "lr"): 1e-5, ("b",): 0.25, ("c",): "x/y z"}) == "lr=1e-05,b=0.2500,c=x_y_z"
 
 
-class Space:
+class Space(tune.Experiment):
     """What a generator needs of an experiment."""
 
     def __init__(self, config, num_samples):
-        self.config, self.num_samples = config, num_samples
-
-    def space_copy(self):
-        return dict(self.config)
+        super().__init__("space", lambda config: None, config=config, num_samples=num_samples)
 
     def make_trial(self, config, evaluated, trial_id, tag):
         return config
@@ -97,7 +97,18 @@ def test_seeds_repeat_and_a_restored_generator_goes_on(tmp_path):
     assert drain(again, space, 6) == tail and len({c["x"] for c in head + tail}) == 6
 
 
-def test_points_come_first():
-    space = {"x": tune.uniform(0, 1), "y": tune.choice([1, 2])}
+def test_points_come_first(caplog):
+    space = {"x": tune.uniform(0, 7), "y": tune.choice([1, 2])}
     got = drain(BasicVariantGenerator(points_to_evaluate=[{"x": 5}, {"x": 6, "y": 9}]), space, 3)
     assert [c["x"] for c in got[:2]] == [5, 6] and got[1]["y"] == 9 and got[0]["y"] in (1, 2) and len(got) == 3
+    assert "points_to_evaluate has y=9, which the search space does not have" in caplog.text and "x=" not in caplog.text
+    with pytest.raises(ValueError, match="points_to_evaluate has z, which the search space does not have; there are x, y"):
+        drain(BasicVariantGenerator(points_to_evaluate=[{"z": 5}]), space, 3)
+
+
+def test_points_leave_grids_open():
+    space = {"a": tune.grid_search([1, 2]), "b": tune.grid_search("xyz"), "o": tune.choice([{"k": 1}, {"k": 2}])}
+    generator = BasicVariantGenerator(points_to_evaluate=[{"a": 2, "o": {"k": 1}}, {"a": 1, "b": "y"}])
+    got = drain(generator, space, 3)
+    assert [(c["a"], c["b"]) for c in got[:4]] == [(2, "x"), (2, "y"), (2, "z"), (1, "y")] and got[2]["o"] == {"k": 1}
+    assert len(got) == generator.total_samples == 3 + 1 + 6

@@ -1,12 +1,13 @@
 """What the searchers make of a search space."""
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from raygo.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Normal, Quantized
 from raygo.tune.search.variant_generator import assign_value, has_unresolved, without_grids
 
-__all__ = ["Parameter", "nested", "parameters", "flat_point"]
+__all__ = ["Parameter", "nested", "parameters", "flat_point", "unflat"]
 
 
 class Parameter:
@@ -48,6 +49,8 @@ class Parameter:
             self.kind = "int"
             if self.step is None or self.step == 1:       # with a step both bounds are values
                 self.upper = domain.upper - 1
+            else:
+                self.lower, self.upper = domain._multiples(self.step)
         else:
             raise ValueError(f"{who} does not know what to do with {self.name}: {domain!r}")
 
@@ -79,12 +82,35 @@ def nested(flat: dict[str, Any], params: list[Parameter]) -> dict[str, Any]:
     return config
 
 
-def flat_point(point: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A point of `points_to_evaluate` by names."""
+def flat_point(point: Any, known: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
+    """A point of `points_to_evaluate` by names.
+
+    Parameters
+    ----------
+    point : dict
+        The point, nested like the space.
+    known : collection of str, optional
+        The names that there are: lists are taken apart for them, and what has one of them stays whole.
+    """
     flat: dict[str, Any] = {}
-    for key, value in point.items():
-        if isinstance(value, dict):
-            flat.update(flat_point(value, f"{prefix}{key}/"))
+    for key, value in point.items() if isinstance(point, dict) else enumerate(point):
+        name = f"{prefix}{key}"
+        if name not in known and (isinstance(value, dict) or (known and isinstance(value, (list, tuple)))):
+            flat.update(flat_point(value, known, f"{name}/"))
         else:
-            flat[f"{prefix}{key}"] = value
+            flat[name] = value
     return flat
+
+
+def unflat(flat: dict[str, Any]) -> dict[str, Any]:
+    """Values by names as a config: ``a/b`` is b within a."""
+    config: dict[str, Any] = {}
+    for name, value in flat.items():
+        place = config
+        *parents, last = name.split("/")
+        for parent in parents:
+            place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                raise TypeError(f"there is no place for {name!r}, as {parent!r} is {place!r}: name one of them otherwise")
+        place[last] = value
+    return config

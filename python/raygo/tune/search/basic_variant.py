@@ -2,15 +2,18 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import json
+import logging
 import os
 import sys
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from raygo.tune.search.sample import Domain
 from raygo.tune.search.search_algorithm import SearchAlgorithm
-from raygo.tune.search.variant_generator import assign_value, count_variants, format_vars, generate_variants
+from raygo.tune.search.variant_generator import assign_value, count_variants, format_vars, generate_variants, get_value
 
 if TYPE_CHECKING:
     from raygo.tune.experiment import Trial
@@ -19,6 +22,8 @@ __all__ = ["BasicVariantGenerator"]
 
 SERIALIZATION_THRESHOLD = 1e6
 
+log = logging.getLogger("raygo.tune")
+
 
 class BasicVariantGenerator(SearchAlgorithm):
     """Crosses the grids of the space, `num_samples` times, and draws from its domains each time.
@@ -26,7 +31,7 @@ class BasicVariantGenerator(SearchAlgorithm):
     Parameters
     ----------
     points_to_evaluate : list of dict, optional
-        Configurations, or parts of them, for the first trials.
+        Configurations, or parts of them, for the first trials.  Each stands for one of `num_samples`; grids that it leaves open are crossed.
     max_concurrent : int
         How many trials run at once; 0: as many as there are resources for.
     constant_grid_search : bool
@@ -57,22 +62,27 @@ class BasicVariantGenerator(SearchAlgorithm):
     def _count(self, experiment: Any) -> int:
         if experiment.num_samples == -1:
             return sys.maxsize
-        return len(self._points) + max(0, experiment.num_samples - len(self._points)) * count_variants(experiment.config)
+        of_points = sum(count_variants(_at_point(experiment, point)[0]) for point in self._points)
+        return of_points + max(0, experiment.num_samples - len(self._points)) * count_variants(experiment.config)
 
     def add_configurations(self, experiments: Any) -> None:
+        from raygo.tune.experiment.experiment import _convert_to_experiment_list
         from raygo.tune.search.sample import generator
 
         if self._random_state is None and self._seed is None:       # remembered from the start, so that a restored search draws the same again
             self._seed = int(generator(None).randint(2**31 - 1))
-        self._experiments.extend(experiments if isinstance(experiments, (list, tuple)) else [experiments])
+        added = _convert_to_experiment_list(experiments)
+        for experiment in added:
+            for point in self._points:           # what has no place fails here
+                _check(experiment.config, _at_point(experiment, point)[1])
+        self._experiments.extend(added)
 
     def next_trial(self) -> Trial | None:
         if self.is_finished() or (self.max_concurrent > 0 and len(self._live) >= self.max_concurrent):
             return None
         if self._variants is None:
-            self._variants = self._all_variants()
-            for _ in range(self._made):       # before the restart
-                next(self._variants, None)
+            self.made_before()
+        assert self._variants is not None
         found = next(self._variants, None)
         if found is None:
             self.set_finished()
@@ -87,6 +97,11 @@ class BasicVariantGenerator(SearchAlgorithm):
                                              f"{number}_{tag}" if tag else str(number))
         return trial
 
+    def made_before(self) -> list[dict[str, Any]]:
+        """The configurations of the trials that there were before a restart, drawn again from the space as it is now."""
+        self._variants = self._all_variants()
+        return [config for _, config, _ in itertools.islice(self._variants, self._made)]
+
     def _all_variants(self) -> Iterator[tuple[Any, dict[str, Any], dict[Any, Any]]]:
         from raygo.tune.search.sample import generator
 
@@ -94,12 +109,9 @@ class BasicVariantGenerator(SearchAlgorithm):
         for experiment in self._experiments:
             rounds = experiment.num_samples if experiment.num_samples != -1 else sys.maxsize
             for point in self._points:
-                space = experiment.space_copy()
-                for path, value in _paths(point):
-                    assign_value(space, path, value)
-                variants = generate_variants(space, self._constant_grid_search, random)
-                known, config = next(variants)
-                yield experiment, config, {**dict(_paths(point)), **known}
+                space, given = _at_point(experiment, point)
+                for known, config in generate_variants(space, self._constant_grid_search, random):
+                    yield experiment, config, {**given, **known}
             done = len(self._points)
             while done < rounds:
                 for known, config in generate_variants(experiment.config, self._constant_grid_search, random):
@@ -137,12 +149,32 @@ class BasicVariantGenerator(SearchAlgorithm):
             self.set_state(json.load(file))
 
 
-def _paths(point: dict[str, Any], prefix: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Any]]:
-    found: list[tuple[tuple[Any, ...], Any]] = []
+def _at_point(experiment: Any, point: dict[str, Any]) -> tuple[dict[str, Any], dict[Any, Any]]:
+    """The space with a point's values in it, and these by path."""
+    space = experiment.space_copy()
+    given = dict(_paths(point, space, ()))
+    for path, value in given.items():
+        assign_value(space, path, value)
+    return space, given
+
+
+def _check(space: dict[str, Any], given: dict[Any, Any]) -> None:
+    for path, value in given.items():
+        place = get_value(space, path)
+        grid = isinstance(place, dict) and place.get("grid_search")
+        if not (value in grid if grid else place.is_valid(value) if isinstance(place, Domain) else bool(place == value)):
+            log.warning("points_to_evaluate has %s=%r, which the search space does not have: %s", "/".join(map(str, path)), value, place)
+
+
+def _paths(point: dict[str, Any], space: dict[Any, Any], prefix: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     for key, value in point.items():
-        path = (*prefix, *(key.split("/") if isinstance(key, str) else [key]))
-        if isinstance(value, dict) and value:
-            found.extend(_paths(value, path))
+        path: tuple[Any, ...] = (key,) if key in space or not isinstance(key, str) else tuple(key.split("/"))
+        try:
+            place = get_value(space, path)
+        except (KeyError, IndexError, TypeError):
+            raise ValueError(f"points_to_evaluate has {'/'.join(map(str, (*prefix, *path)))}, which the search space does not have; there are "
+                             f"{', '.join(map(str, space))}") from None
+        if isinstance(value, dict) and isinstance(place, dict) and "grid_search" not in place:
+            yield from _paths(value, place, (*prefix, *path))
         else:
-            found.append((path, value))
-    return found
+            yield (*prefix, *path), value

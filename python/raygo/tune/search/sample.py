@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Real
 from typing import Any
 
 __all__ = ["BaseSampler", "Categorical", "Domain", "Float", "Function", "Grid", "Integer", "LogUniform", "Normal", "Quantized", "Sampler",
@@ -83,7 +84,10 @@ class Quantized(Sampler):
     def sample(self, domain: Any, config: Any = None, size: int = 1, random_state: Any = None) -> Any:
         import numpy as np
 
-        drawn = np.atleast_1d(self.sampler.sample(domain, config, size, random_state))
+        if self.q == 1 and isinstance(domain, Integer):
+            return self.sampler.sample(domain, config, size, random_state)
+        within = Float(*domain._multiples(self.q))           # whole numbers would leave the highest out
+        drawn = np.atleast_1d(self.sampler.sample(within, config, size, random_state))
         return _draw(np.round(drawn / self.q) * self.q, domain, size)
 
 
@@ -172,6 +176,9 @@ class _Range(Domain):
     default_sampler_cls = Uniform
 
     def __init__(self, lower: float | None, upper: float | None) -> None:
+        for bound in (lower, upper):
+            if bound is not None and not isinstance(bound, Real):
+                raise ValueError(f"a bound is {bound!r}: give a number")
         self.lower: Any = lower if lower is not None else -math.inf
         self.upper: Any = upper if upper is not None else math.inf
         if self.lower != self.lower or self.upper != self.upper:
@@ -193,15 +200,18 @@ class _Range(Domain):
 
     def quantized(self, q: float) -> Any:
         """Multiples of `q` only."""
-        if not q > 0:
-            raise ValueError(f"the step q is {q}: give a number above 0")
+        new = self._copy()
+        new.set_sampler(Quantized(new.get_sampler(), q), allow_override=True)
+        new._multiples(q)
+        return new
+
+    def _multiples(self, q: float) -> tuple[Any, Any]:
+        """The lowest and the highest multiple of `q` within the bounds; an error if a bound is none, or there is none."""
         for which in ("lower", "upper"):
             bound = getattr(self, which)
             if not math.isinf(bound) and not math.isclose(bound / q, round(bound / q), rel_tol=1e-9, abs_tol=1e-9):
                 raise ValueError(f"the {which} bound {bound} is not divisible by the quantization factor {q}")
-        new = self._copy()
-        new.set_sampler(Quantized(new.get_sampler(), q), allow_override=True)
-        return new
+        return self.lower, self.upper
 
     def _with(self, sampler: Sampler) -> Any:
         new = self._copy()
@@ -235,6 +245,12 @@ class Integer(_Range):
 
     def __init__(self, lower: int | None, upper: int | None) -> None:
         super().__init__(lower, upper)
+        for which in ("lower", "upper"):
+            bound = getattr(self, which)
+            if not math.isinf(bound):
+                if bound != int(bound):
+                    raise ValueError(f"the {which} bound {bound} is no whole number")
+                setattr(self, which, int(bound))
         if self.lower == self.upper:
             raise ValueError(f"there is no whole number from {lower} up to but not including {upper}")
 
@@ -247,6 +263,15 @@ class Integer(_Range):
     def quantized(self, q: float) -> Any:
         return super().quantized(int(q))
 
+    def _multiples(self, q: float) -> tuple[int, int]:
+        if q == 1:
+            return self.lower, self.upper
+        step = int(q)
+        low, high = -(-self.lower // step) * step, self.upper // step * step
+        if low > high:
+            raise ValueError(f"there is no multiple of {step} from {self.lower} to {self.upper}")
+        return low, high
+
     def _uniform(self, random: Any, size: int) -> Any:
         return _integers(random, self.lower, self.upper, size)
 
@@ -257,6 +282,8 @@ class Categorical(Domain):
     default_sampler_cls = _Picks
 
     def __init__(self, categories: Sequence[Any]) -> None:
+        if not isinstance(categories, Iterable):
+            raise ValueError(f"choice expects a list of values, not {categories!r}")
         self.categories = list(categories)
         if not self.categories:
             raise ValueError("choice([]): there is nothing to choose from, give at least one value")

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from raygo.tune.search.sample import Categorical, Domain, Function
@@ -29,6 +29,8 @@ def grid_search(values: Any) -> dict[str, Any]:
     >>> grid_search([1, 2])
     {'grid_search': [1, 2]}
     """
+    if not isinstance(values, Iterable):
+        raise ValueError(f"grid_search expects a list of values, not {values!r}")
     values = list(values)
     if not values:
         raise ValueError("grid_search([]): give at least one value")
@@ -132,7 +134,7 @@ class _Spec(dict[str, Any]):
     def __getitem__(self, key: str) -> Any:
         value = self if key == "config" and "config" not in self else dict.__getitem__(self, key)
         if isinstance(value, Domain):
-            raise RecursiveDependencyError(f"parameter {key!r} is not known yet")
+            raise RecursiveDependencyError(f"`{key}` recursively depends on {value!r}")
         return _Spec(value) if isinstance(value, dict) and not isinstance(value, _Spec) else value
 
     def get(self, key: str, default: Any = None) -> Any:

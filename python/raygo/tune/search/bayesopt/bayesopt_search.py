@@ -2,14 +2,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
-from raygo.tune.search._spaces import flat_point, nested, parameters
+from raygo.tune.search._spaces import flat_point, parameters, unflat
 from raygo.tune.search.searcher import Searcher
 from raygo.tune.search.util import needs
 from raygo.tune.search.variant_generator import has_unresolved
 
 __all__ = ["BayesOptSearch"]
+
+log = logging.getLogger("raygo.tune")
 
 
 class BayesOptSearch(Searcher):
@@ -66,7 +69,8 @@ class BayesOptSearch(Searcher):
 
     def _set_space(self, space: dict[str, Any]) -> None:
         if has_unresolved(space):
-            self._bounds = self.convert_search_space(space)
+            given = {name: value for name, value in space.items() if isinstance(value, tuple) and not has_unresolved(value)}
+            self._bounds = {**self.convert_search_space(space), **given}
             self._params = parameters(space, "BayesOpt")
         else:
             self._bounds = {name: (float(low), float(high)) for name, (low, high) in space.items()}
@@ -92,8 +96,10 @@ class BayesOptSearch(Searcher):
         """The bounds of a space; with `join` also what has none."""
         bounds: dict[str, Any] = {}
         for p in parameters(spec, "BayesOpt"):
-            if p.kind != "float" or p.log or p.step is not None:
-                raise ValueError(f"BayesOpt does not support parameters of type {p.domain!r} ({p.name}): it knows tune.uniform only")
+            if p.kind != "float":
+                raise ValueError(f"BayesOpt does not support parameters of type {p.domain!r} ({p.name}): it knows real numbers only")
+            if p.log:
+                log.warning("BayesOpt does not know orders of magnitude: %s is searched evenly from %g to %g", p.name, p.lower, p.upper)
             bounds[p.name] = (p.lower, p.upper)
         return {**spec, **bounds} if join else bounds
 
@@ -117,7 +123,8 @@ class BayesOptSearch(Searcher):
         if self._skip and self._seen[key] > 1:
             point = {name: float(self._random.uniform(*bounds)) for name, bounds in self._bounds.items()}
         self._live[trial_id] = point
-        return nested(point, self._params) if self._params else dict(point)
+        steps = {p.name: min(max(p.quantized(point[p.name]), p.lower), p.upper) for p in self._params if p.step is not None}
+        return unflat({**point, **steps})
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         point = self._live.pop(trial_id, None)

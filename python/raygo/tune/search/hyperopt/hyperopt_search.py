@@ -66,15 +66,21 @@ class HyperOptSearch(Searcher):
         if self._points:
             from hyperopt.fmin import generate_trials_to_calculate
 
-            self._trials = generate_trials_to_calculate([self._hyperopt_point(p) for p in self._points])
+            self._trials = generate_trials_to_calculate([self._hyperopt_point(p, hyperopt) for p in self._points])
             self._trials.refresh()
 
-    def _hyperopt_point(self, point: dict[str, Any]) -> dict[str, Any]:
+    def _hyperopt_point(self, point: dict[str, Any], hyperopt: Any) -> dict[str, Any]:
         """A point in hyperopt's terms, which has numbers for choices."""
-        values = flat_point(point)
+        known = self._domain.params
+        values = {name: value for name, value in flat_point(point, known).items() if name in known}
         for name, options in _choices(self._space).items():
             if name in values:
                 values[name] = options.index(values[name])
+        try:
+            hyperopt.pyll.rec_eval(self._domain.expr, memo=self._domain.memo_from_config(values))
+        except AssertionError:           # how hyperopt says it
+            missing = ", ".join(sorted(set(self._domain.params) - set(values)))
+            raise ValueError(f"points_to_evaluate has {point}, which lacks {missing}: HyperOpt takes points with all values only") from None
         return values
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:

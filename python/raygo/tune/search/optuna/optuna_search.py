@@ -6,7 +6,7 @@ from numbers import Real
 from typing import Any
 
 from raygo.tune.result import TRAINING_ITERATION
-from raygo.tune.search._spaces import Parameter, flat_point
+from raygo.tune.search._spaces import Parameter, flat_point, unflat
 from raygo.tune.search.searcher import Searcher
 from raygo.tune.search.util import UNDEFINED_METRIC_MODE, UNDEFINED_SEARCH_SPACE, needs
 from raygo.tune.search.variant_generator import assign_value, has_unresolved, parse_spec_vars, without_grids
@@ -92,7 +92,7 @@ class OptunaSearch(Searcher):
             if i < len(self._rewards):
                 self.add_evaluated_point(point, self._rewards[i])
             else:
-                self._study.enqueue_trial(self._indexed(flat_point(point)))
+                self._study.enqueue_trial(self._indexed(point))
 
     @staticmethod
     def convert_search_space(spec: dict[str, Any]) -> dict[str, Any]:
@@ -100,9 +100,11 @@ class OptunaSearch(Searcher):
         without_grids(spec, "Optuna")
         return {p.name: _distribution(p) for p in (Parameter(path, domain, "Optuna") for path, domain in parse_spec_vars(spec)[1])}
 
-    def _indexed(self, flat: dict[str, Any]) -> dict[str, Any]:
-        """A point with the numbers of choices that Optuna cannot hold itself."""
-        for name, param in self._params().items():
+    def _indexed(self, point: dict[str, Any]) -> dict[str, Any]:
+        """A point by names, with the numbers of choices that Optuna cannot hold itself."""
+        params = self._params()
+        flat = flat_point(point, params)
+        for name, param in params.items():
             if name in flat and param.kind == "choice" and not _plain(param):
                 flat[name] = param.categories.index(flat[name])
         return flat
@@ -134,7 +136,7 @@ class OptunaSearch(Searcher):
             if constants is not None and not (isinstance(constants, dict) and all(isinstance(key, str) for key in constants)):
                 raise TypeError("The return value of the define-by-run function passed in the `space` argument should be either None or a dict "
                                 f"with `str` keys. Got {type(constants)}.")
-            return _unflat({**(constants or {}), **trial.params})
+            return unflat({**(constants or {}), **trial.params})
         return self._suggest(trial, self._space, ())
 
     def _suggest(self, trial: Any, space: Any, path: tuple[Any, ...]) -> Any:
@@ -195,12 +197,14 @@ class OptunaSearch(Searcher):
                             intermediate_values: list[float] | None = None) -> None:
         import optuna
 
-        if not self._space or callable(self._space):
-            raise RuntimeError("OptunaSearch cannot learn from points without a space of its own that is not a function")
+        if callable(self._space):
+            raise TypeError("OptunaSearch cannot learn from points where its space is a function, whose values it does not know: give a dict")
+        if not self._space:
+            raise RuntimeError(UNDEFINED_SEARCH_SPACE.format(cls="OptunaSearch", space="space"))
         if self._study is None:
             self._make_study()
         params = self._params()
-        flat = {name: v for name, v in self._indexed(flat_point(parameters)).items() if name in params}
+        flat = {name: v for name, v in self._indexed(parameters).items() if name in params}
         state = optuna.trial.TrialState.FAIL if error else optuna.trial.TrialState.PRUNED if pruned else optuna.trial.TrialState.COMPLETE
         values = None if error or pruned else list(value) if isinstance(value, (list, tuple)) else [value]
         self._study.add_trial(optuna.trial.create_trial(state=state, values=values, params=flat,
@@ -225,10 +229,15 @@ def _ask(trial: Any, param: Parameter) -> Any:
     if param.kind == "normal":
         raise ValueError(f"Optuna does not know normal distributions, which {param.name} has: use tune.uniform")
     if param.kind == "int":
-        return trial.suggest_int(param.name, param.lower, param.upper, step=1 if param.log else int(param.step or 1), log=param.log)
+        value = trial.suggest_int(param.name, param.lower, param.upper, step=1 if param.log else int(param.step or 1), log=param.log)
+        return _within(param, value) if param.log and param.step is not None else value
     if param.log and param.step is not None:          # Optuna has either
-        return min(max(param.quantized(trial.suggest_float(param.name, param.lower, param.upper, log=True)), param.lower), param.upper)
+        return _within(param, trial.suggest_float(param.name, param.lower, param.upper, log=True))
     return trial.suggest_float(param.name, param.lower, param.upper, step=param.step, log=param.log)
+
+
+def _within(param: Parameter, value: float) -> Any:
+    return min(max(param.quantized(value), param.lower), param.upper)
 
 
 def _distribution(param: Parameter) -> Any:
@@ -245,19 +254,9 @@ def _suggest_distributions(trial: Any, space: dict[str, Any]) -> dict[str, Any]:
     """A space in Optuna's own terms, by name."""
     import optuna
 
-    flat = {name: trial._suggest(name, value) if isinstance(value, optuna.distributions.BaseDistribution) else value for name, value in space.items()}
-    return _unflat(flat)
-
-
-def _unflat(flat: dict[str, Any]) -> dict[str, Any]:
-    config: dict[str, Any] = {}
-    for name, value in flat.items():
-        place = config
-        *parents, last = name.split("/")
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
-    return config
+    flat = flat_point(space)
+    asked = {name: trial._suggest(name, value) for name, value in flat.items() if isinstance(value, optuna.distributions.BaseDistribution)}
+    return unflat({**flat, **asked}) if asked else _containers(space)  # type: ignore[no-any-return]
 
 
 def _containers(value: Any) -> Any:
