@@ -139,8 +139,11 @@ class Result:
         return result
 
     def __repr__(self) -> str:
-        shown = {key: value for key, value in (self.metrics or {}).items() if not isinstance(value, (dict, list))}
-        return f"Result(metrics={shown}, path={self.path!r}, checkpoint={self.checkpoint!r})"
+        from raygo.tune.result import AUTO_RESULT_KEYS
+
+        shown = {key: value for key, value in (self.metrics or {}).items() if key not in AUTO_RESULT_KEYS}
+        failed = f"error={type(self.error).__name__}, " if self.error is not None else ""
+        return f"Result({failed}metrics={shown}, path={self.path!r}, checkpoint={self.checkpoint!r})"
 
 
 def read_note(files: Files, folder: str) -> dict[str, Any] | None:

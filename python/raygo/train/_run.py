@@ -332,6 +332,7 @@ class Run:
         if self.profiled:
             wall, data, communication = first.profile
             metrics.update(time_data_s=data, time_communication_s=communication, time_compute_s=max(0.0, wall - data - communication))
+        own = dict(metrics)
         self._keep(metrics, checkpoint)
         if checkpoint is not None:
             how = next((report.validation for _, report in sorted(said.items()) if report.validation), False)
@@ -340,7 +341,7 @@ class Run:
         self.callbacks.reported(said, metrics, checkpoint)
         if self.on_report is not None:
             late, self.unforwarded = self.unforwarded, None
-            self.on_report(metrics, checkpoint or late)
+            self.on_report(own, checkpoint or late)         # a trial counts itself, also what came before it was resumed
         if self.callbacks.should_stop(metrics):
             self.stopped = True
 
