@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 import raygo
 from raygo import tune
 from raygo.tune import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner
+from raygo.tune.schedulers import FIFOScheduler
+from raygo.tune.search import ConcurrencyLimiter, Searcher
+from raygo.tune.trainable import wrap_function
 
 
 def run(folder: Path, **more) -> RunConfig:
@@ -180,12 +184,26 @@ def test_a_stopped_function_cleans_up(tmp_path):
     assert grid[0].metrics["training_iteration"] == 2 and (tmp_path / "clean").exists()
 
 
-def test_what_is_wrong_with_a_metric_is_said(tmp_path):
+def test_a_function_that_says_it_is_done_cleans_up(tmp_path):
+    def says(config):
+        try:
+            tune.report({"n": 1, "done": True})
+            tune.report({"n": 2})
+        finally:
+            (tmp_path / "clean").touch()
+
+    assert Tuner(says, run_config=run(tmp_path)).fit()[0].metrics["n"] == 1 and (tmp_path / "clean").exists()
+
+
+def test_what_is_wrong_with_a_metric_is_said(tmp_path, caplog):
     grid = Tuner(steps, param_space={"x": 1}, tune_config=TuneConfig(scheduler=tune.schedulers.ASHAScheduler(metric="acc", mode="max")),
                  run_config=run(tmp_path)).fit()
     assert grid.num_errors == 1 and "`acc`" in str(grid.errors[0]) and "score" in str(grid.errors[0])
+    # A metric may come with some of the reports only.
     grid = Tuner(steps, param_space={"x": 1}, run_config=run(tmp_path, stop={"nowhere": 3})).fit()
-    assert "has reported no nowhere" in str(grid.errors[0])
+    assert not grid.errors and grid[0].metrics["score"] == 3 and caplog.text.count("Stopping criterion 'nowhere' not found in result dict!") == 1
+    grid = Tuner(lambda config: {"loss": 1}, tune_config=TuneConfig(metric="acc", mode="max"), run_config=run(tmp_path)).fit()
+    assert "`acc`" in str(grid.errors[0])
 
 
 def test_a_failing_logger_does_not_fail_trials(tmp_path, caplog):
@@ -226,3 +244,191 @@ def test_run_does_what_the_tuner_does(tmp_path):
         tune.run(lambda config: 1 / 0, storage_path=str(tmp_path), verbose=0)
     lines = [json.loads(line) for line in Path(analysis.best_trial.local_path, "result.json").read_text().splitlines()]
     assert [line["score"] for line in lines] == [2, 4, 6]
+    ids = {trial.trial_id for trial in analysis.trials}
+    assert set(analysis.trial_dataframes) == ids and analysis.get_all_configs(prefix=True).keys() == ids
+    assert [*analysis.get_all_configs(prefix=True).values()] == [{"config/x": 1}, {"config/x": 2}]
+    assert sorted(analysis.dataframe("score", "min")["score"]) == [1, 2] and sorted(analysis.dataframe()["score"]) == [3, 6]
+    with pytest.raises(ValueError, match="needs a `metric` too"):
+        analysis.dataframe(mode="max")
+
+
+class Exports(Counter):
+    def _export_model(self, formats, folder):
+        Path(folder, "model.txt").write_text(str(self.value))
+        return {formats[0]: "model.txt"}
+
+
+def test_models_are_exported_at_the_end(tmp_path):
+    more = {"stop": {"training_iteration": 2}, "storage_path": str(tmp_path), "verbose": 0}
+    (trial,) = tune.run(Exports, name="e", export_formats=["model"], **more).trials
+    assert Path(trial.local_path, "model.txt").read_text() == "2"
+    with pytest.raises(tune.TuneError, match="Unsupported import/export format: nonsense"):
+        tune.run(Exports, name="f", export_formats=["nonsense"], **more)
+
+
+class Asks(tune.Callback):
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        result["own"] = result.pop("config")          # a callback may do with it what it likes
+        if result["value"] in (2, 4):
+            trial.checkpoint_now()
+
+
+def test_a_callback_asks_for_checkpoints(tmp_path):
+    result = Tuner(Counter, run_config=run(tmp_path, stop={"value": 4}, callbacks=[Asks()])).fit()[0]
+    assert [metrics["value"] for _, metrics in result.best_checkpoints] == [2, 4] and "own" not in result.metrics and result.metrics["config"] == {}
+
+
+def test_functions_are_not_asked_for_checkpoints(tmp_path):
+    for config in (CheckpointConfig(checkpoint_at_end=True), CheckpointConfig(checkpoint_frequency=1)):
+        with pytest.raises(ValueError, match="is for Trainable classes: the function steps"):
+            Tuner(steps, run_config=run(tmp_path, checkpoint_config=config)).fit()
+
+
+def test_what_is_no_trainable_is_refused(tmp_path):
+    class Plain:
+        def __init__(self, config):
+            pass
+
+    for use in (Tuner, lambda it: tune.register_trainable("plain", it), wrap_function):
+        with pytest.raises(TypeError, match="Plain is a class that is no"):
+            use(Plain)
+    for use in (lambda it: tune.with_parameters(it, a=1), lambda it: tune.with_resources(it, {"cpu": 1})):
+        with pytest.raises(ValueError, match="not the class Plain"):
+            use(Plain)
+    for spec in ({"run": steps, "nonsense": 1}, {"run": steps, "stop": {"a": {"b": 1}}}, {"run": steps, "stop": 3}):
+        with pytest.raises(tune.TuneError):
+            tune.run_experiments({"it": {"storage_path": str(tmp_path), **spec}})
+
+
+def test_folders_have_the_trials_names(tmp_path):
+    for name, begin in ((lambda trial: f"mine{trial.config['x']}", "mine1_0_x=1_"), (lambda trial: "y" * 300, "y" * 130)):
+        grid = Tuner(steps, param_space={"x": tune.grid_search([1, 2])}, tune_config=TuneConfig(trial_name_creator=name), run_config=run(tmp_path)).fit()
+        assert Path(grid[0].path).name.startswith(begin) and grid[0].path != grid[1].path
+
+
+class Model:
+    def __init__(self, number):
+        self.number = number
+
+
+def test_objects_of_a_space_are_renewed(tmp_path):
+    def uses(config):
+        model = raygo.get(config["models"][0])
+        if model.number == 2:
+            raise RuntimeError("too few")
+        return {"number": model.number, "u": config["u"]}
+
+    def space(*numbers):
+        return {"models": [tune.grid_search([raygo.put(Model(n)) for n in numbers])], "u": tune.uniform(0, 1)}
+
+    first = Tuner(uses, param_space=space(1, 2), run_config=run(tmp_path, name="e")).fit()
+    assert first.num_errors == 1
+    again = Tuner.restore(str(tmp_path / "e"), trainable=uses, param_space=space(11, 12), resume_errored=True).fit()
+    assert [r.metrics["number"] for r in again] == [1, 12] and [r.config["u"] for r in again] == [r.config["u"] for r in first]
+
+
+def test_a_checkpoint_that_was_removed_is_passed_over(tmp_path):
+    class Fails(Counter):
+        def step(self):
+            if self.value == 3 and not (tmp_path / "flag").exists():
+                raise RuntimeError("not yet")
+            return super().step()
+
+    first = Tuner(Fails, run_config=run(tmp_path, name="e", stop={"value": 4}, checkpoint_config=CheckpointConfig(checkpoint_frequency=1))).fit()
+    shutil.rmtree(first[0].checkpoint.path)
+    (tmp_path / "flag").touch()
+    result = Tuner.restore(str(tmp_path / "e"), trainable=Fails, resume_errored=True).fit()[0]
+    assert result.error is None and result.metrics["value"] == 4 and result.metrics["iterations_since_restore"] == 2
+
+
+def test_the_environment_names_callbacks(tmp_path, monkeypatch):
+    (tmp_path / "their_callbacks.py").write_text("from raygo import tune\nseen = []\nclass Sees(tune.Callback):\n"
+                                                 "    def on_trial_complete(self, trial, **info): seen.append(trial.last_result['x'])\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("RAY_TUNE_CALLBACKS", "their_callbacks.Sees, ")
+    Tuner(lambda config: {"x": 5}, run_config=run(tmp_path)).fit()
+    assert sys.modules["their_callbacks"].seen == [5]
+    for bad in ("their_callbacks.Gone", "nonsense", "json.JSONEncoder"):
+        monkeypatch.setenv("RAY_TUNE_CALLBACKS", bad)
+        with pytest.raises(ValueError, match=f"RAY_TUNE_CALLBACKS has '{bad}'"):
+            Tuner(lambda config: {"x": 5}, run_config=run(tmp_path)).fit()
+
+
+def test_numbers_of_workers_are_searched(tmp_path):
+    from raygo.train import ScalingConfig
+    from raygo.train.data_parallel_trainer import DataParallelTrainer
+
+    trainer = DataParallelTrainer(lambda: raygo.train.report({"workers": raygo.train.get_context().get_world_size()}))
+    grid = Tuner(trainer, param_space={"scaling_config": ScalingConfig(num_workers=tune.grid_search([1, 2]))}, run_config=run(tmp_path)).fit()
+    assert not grid.errors and [r.metrics["workers"] for r in grid] == [1, 2]
+
+
+class Hears(FIFOScheduler):
+    def __init__(self):
+        self.heard = []
+
+    def on_trial_result(self, tune_controller, trial, result):
+        self.heard.append(result["a/b"])
+        return self.CONTINUE
+
+    def on_trial_complete(self, tune_controller, trial, result):
+        self.heard.append(("end", result["a/b"]))
+
+
+class Proposes(Searcher):
+    def __init__(self):
+        super().__init__(metric="a/b", mode="max")
+        self.heard = []
+
+    def set_search_properties(self, metric, mode, config):
+        return True
+
+    def suggest(self, trial_id):
+        return {"x": 5}
+
+    def on_trial_result(self, trial_id, result):
+        self.heard.append(result["a/b"])
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        self.heard.append(("end", result[self.metric]))
+
+
+def test_schedulers_and_searchers_find_metrics_by_their_names(tmp_path):
+    def nested(config):
+        for i in range(9):
+            tune.report({"a": {"b": config["x"] + i}})
+
+    scheduler, searcher = Hears(), Proposes()
+    grid = Tuner(nested, tune_config=TuneConfig(scheduler=scheduler, search_alg=searcher), run_config=run(tmp_path, stop={"a/b": 7})).fit()
+    assert grid[0].metrics["a"] == {"b": 7} and scheduler.heard == searcher.heard == [5, 6, ("end", 7)]
+
+
+def test_a_stopper_sees_what_is_returned(tmp_path):
+    stopper = tune.stopper.ExperimentPlateauStopper("loss", top=3)
+    grid = Tuner(lambda config: {"loss": 1.0}, tune_config=TuneConfig(num_samples=50, max_concurrent_trials=1), run_config=run(tmp_path, stop=stopper)).fit()
+    assert len(grid) < 6
+
+
+def test_limits_of_concurrency_do_not_contradict(tmp_path):
+    limited = ConcurrencyLimiter(Proposes(), max_concurrent=3)
+    with pytest.raises(ValueError, match="max_concurrent_trials is 2, but search_alg is a ConcurrencyLimiter with max_concurrent=3"):
+        Tuner(steps, tune_config=TuneConfig(search_alg=limited, max_concurrent_trials=2), run_config=run(tmp_path)).fit()
+    limited.searcher.set_max_concurrency = lambda count: True         # it sees to it itself
+    limited = ConcurrencyLimiter(limited.searcher, max_concurrent=1)
+    assert [limited.suggest(str(i)) for i in range(2)] == [{"x": 5}] * 2
+
+
+def test_a_trainers_trial_counts_on_where_it_was(tmp_path):
+    from raygo.train.data_parallel_trainer import DataParallelTrainer
+
+    def loop():
+        checkpoint = raygo.train.get_checkpoint()
+        for _ in range(2):
+            raygo.train.report({"had": bool(checkpoint)}, checkpoint=Checkpoint.from_directory(tmp_path / "c"))
+        if not checkpoint:
+            raise RuntimeError("once")
+
+    (tmp_path / "c").mkdir()
+    grid = Tuner(DataParallelTrainer(loop), run_config=run(tmp_path, failure_config=FailureConfig(max_failures=1))).fit()
+    assert grid[0].metrics["had"] and grid[0].metrics["training_iteration"] == 4 and grid[0].metrics["iterations_since_restore"] == 2
+    assert "training_iteration" not in repr(grid[0]) and "'had': True" in repr(grid[0])

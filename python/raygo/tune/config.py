@@ -111,6 +111,8 @@ class RunConfig:
         if self.local_dir is not None:
             raise ValueError("RunConfig(local_dir=...) is storage_path now")
         check_run_config(self)
+        if not isinstance(self.callbacks, (list, tuple, type(None))):
+            raise TuneError(f"RunConfig(callbacks={self.callbacks!r}): give a list of instances of raygo.tune.Callback")
         for callback in self.callbacks or []:
             if not isinstance(callback, Callback):
                 raise TuneError(f"RunConfig(callbacks=[{type(callback).__name__}]): give instances of raygo.tune.Callback")

@@ -104,18 +104,19 @@ class TuneReporterBase(ProgressReporter):
         return False
 
     def add_metric_column(self, metric: str, representation: str | None = None) -> None:
-        """One more metric."""
-        self._metric_columns = {**(self._metric_columns or {}), metric: representation or metric}
+        """One more metric, beside the default ones if none were given."""
+        self._metric_columns = _with_column(self.DEFAULT_COLUMNS if self._metric_columns is None else self._metric_columns, metric, representation)
 
     def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
         """One more parameter."""
-        self._parameter_columns = {**(self._parameter_columns or {}), parameter: representation or parameter}
+        self._parameter_columns = _with_column(self._parameter_columns or {}, parameter, representation)
 
     # ---- the table
 
     def table(self, trials: list[Trial]) -> tuple[list[str], list[list[str]]]:
         """Titles and rows: running trials first, then those that ended last."""
         metrics = self._metric_columns if self._metric_columns is not None else self._inferred(trials)
+        metrics = {name: title for name, title in metrics.items() if any(dig(t.last_result, name) is not None for t in trials)}
         params = self._parameter_columns
         if params is None:
             params = {name: name for t in trials[:50] for name in t.evaluated_params}
@@ -327,6 +328,12 @@ def _as_columns(columns: Any) -> dict[str, str] | None:
     if columns is None or isinstance(columns, dict):
         return columns
     return {name: name for name in columns}
+
+
+def _with_column(columns: dict[str, str], name: str, title: str | None) -> dict[str, str]:
+    if name in columns:
+        raise ValueError(f"Column {name} already exists.")
+    return {**columns, name: title or name}
 
 
 def _last_line(text: str | None) -> str:

@@ -61,6 +61,7 @@ class Tuner:
         self._tune_config = tune_config or TuneConfig()
         self._run_config = run_config or getattr(trainable, "run_config", None) or RunConfig()
         self._resume: ResumeConfig | None = None
+        self._renew = False
         self._grid: ResultGrid | None = None
 
     def fit(self) -> ResultGrid:
@@ -92,7 +93,7 @@ class Tuner:
         reporter = reporter_for(_given(run.verbose), _given(run.progress_reporter), tune.metric, tune.mode)
         return run_search(experiment, metric=tune.metric, mode=tune.mode, search_alg=tune.search_alg, scheduler=tune.scheduler,
                           max_concurrent=tune.max_concurrent_trials, options=Options(fail_fast, tune.reuse_actors, tune_callbacks(run.callbacks)),
-                          settings=settings, resume=self._resume, reporter=reporter)
+                          settings=settings, resume=self._resume, reporter=reporter, renew=self._renew)
 
     def get_results(self) -> ResultGrid:
         """The results of a search that has been run, here or before `restore`."""
@@ -144,7 +145,7 @@ class Tuner:
         restart_errored : bool
             Start trials that have failed from the beginning.
         param_space : dict, optional
-            The same space, where it has values that could not be stored.
+            The same space, where it has values that could not be stored, such as references to objects: the trials get those that are in it now.
         storage_filesystem : pyarrow.fs.FileSystem, optional
             Where `path` is.
         """
@@ -168,6 +169,7 @@ class Tuner:
         run.storage_path, _, run.name = (text if "://" in text or storage_filesystem is not None else folder).rpartition("/")
         run.storage_filesystem = storage_filesystem
         tuner = cls(trainable, param_space=settings["param_space"] if param_space is None else param_space, tune_config=settings["tune_config"], run_config=run)
+        tuner._renew = param_space is not None
         kinds = ResumeConfig.ResumeType
         tuner._resume = _resume_config or ResumeConfig(
             finished=kinds.SKIP, unfinished=kinds.RESUME if resume_unfinished else kinds.SKIP,

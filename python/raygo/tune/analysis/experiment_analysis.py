@@ -10,7 +10,7 @@ from raygo.train._files import join, resolve
 from raygo.train._result import dig
 from raygo.tune.experiment.trial import Trial
 from raygo.tune.logger.logger import flatten
-from raygo.tune.result import EXPR_RESULT_FILE, TRAINING_ITERATION
+from raygo.tune.result import DEFAULT_METRIC, EXPR_RESULT_FILE, TRAINING_ITERATION
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +41,8 @@ class ExperimentAnalysis:
                  default_metric: str | None = None, default_mode: str | None = None) -> None:
         if default_mode not in (None, "max", "min"):
             raise ValueError("`default_mode` has to be None or one of [min, max]")
-        self.default_metric, self.default_mode = default_metric, default_mode
+        # A mode alone is about what trainables return that return a bare number.
+        self.default_metric, self.default_mode = default_metric or (DEFAULT_METRIC if default_mode else None), default_mode
         self._files, path = resolve(experiment_checkpoint_path, storage_filesystem)
         if path.endswith((".json", ".pkl")):
             path = path.rpartition("/")[0]
@@ -61,7 +62,7 @@ class ExperimentAnalysis:
     @property
     def best_trial(self) -> Trial:
         """The best trial by the default metric."""
-        best = self.get_best_trial()
+        best = self.get_best_trial(self._metric(None), self._mode(None))
         if best is None:
             raise RuntimeError(f"no trial has reported {self.default_metric}")
         return best
@@ -140,8 +141,8 @@ class ExperimentAnalysis:
         return best.config if best is not None else None
 
     def get_best_checkpoint(self, trial: Trial, metric: str | None = None, mode: str | None = None) -> Checkpoint | None:
-        """The best of a trial's checkpoints."""
-        metric, mode = self._metric(metric), self._mode(mode)
+        """The best of a trial's checkpoints; without a metric, the one that got furthest."""
+        metric, mode = metric or self.default_metric or TRAINING_ITERATION, self._mode(mode)
         best: tuple[float, Checkpoint] | None = None
         for checkpoint, metrics in trial.checkpoints:
             value = dig(metrics, metric)
@@ -160,24 +161,31 @@ class ExperimentAnalysis:
     # ---- tables
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:
-        """A row for each trial: its last report, or its best by a metric; the config as ``config/...``, the folder as ``logdir``."""
+        """A row for each trial: its last report, or its best by a metric; the config as ``config/...``, the folder as ``logdir``.
+
+        Parameters
+        ----------
+        metric, mode : str, optional
+            Which report; the last one of a trial that has never reported the metric.
+        """
         import pandas
 
         if mode not in (None, "max", "min"):
-            raise ValueError("`mode` has to be None or one of [min, max]")
+            raise ValueError("If set, `mode` has to be one of [min, max]")
+        if mode is not None and metric is None:
+            raise ValueError(f"dataframe(mode={mode!r}) needs a `metric` too")
+        mode = mode or self.default_mode
         rows = []
         for trial in self.trials:
-            row: dict[str, Any] | None = trial.last_result
-            if metric is not None:
-                row = _best_row(self.reports(trial), metric, mode or self.default_mode or "max")
+            row = (_best_row(self.reports(trial), metric, mode) if metric and mode else None) or trial.last_result
             if row:
                 rows.append({**flatten(row), "logdir": trial.path})
         return pandas.DataFrame(rows)
 
     @property
     def trial_dataframes(self) -> dict[str, pandas.DataFrame]:
-        """All reports of each trial, by its folder."""
-        return {trial.path: self.trial_dataframe(trial) for trial in self.trials}
+        """All reports of each trial, by its id."""
+        return {trial.trial_id: self.trial_dataframe(trial) for trial in self.trials}
 
     def trial_dataframe(self, trial: Trial) -> pandas.DataFrame:
         """All reports of a trial."""
@@ -202,8 +210,8 @@ class ExperimentAnalysis:
         return rows
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
-        """The configs by the trials' folders."""
-        return {t.path: {f"config/{key}": value for key, value in t.config.items()} if prefix else t.config for t in self.trials}
+        """The configs by the trials' ids; with `prefix` flat, as ``config/a/b``."""
+        return {t.trial_id: flatten(t.config, "config/") if prefix else t.config for t in self.trials}
 
     def _metric(self, metric: str | None) -> str:
         found = metric or self.default_metric

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import traceback
 from dataclasses import dataclass, field
 from sys import intern
 from typing import TYPE_CHECKING, Any
@@ -22,10 +21,11 @@ from raygo.tune.error import TuneError
 from raygo.tune.execution.actor import Common
 from raygo.tune.execution.autosave import Autosave
 from raygo.tune.execution.checkpoints import Keeper
+from raygo.tune.execution.failures import explained, first_line
 from raygo.tune.execution.metrics import unreported
 from raygo.tune.execution.processes import Process, Processes
-from raygo.tune.execution.runs import PAUSE, SAVE, START, STOP, Call, Runs, Saving
-from raygo.tune.execution.session import CHECKPOINT_ELSEWHERE
+from raygo.tune.execution.runs import EXPORT, PAUSE, SAVE, START, STOP, Call, Runs, Saving
+from raygo.tune.execution.session import CHECKPOINT_ELSEWHERE, FUNCTION_ENDED
 from raygo.tune.execution.state import ExperimentState
 from raygo.tune.execution.table import TrialTable
 from raygo.tune.experiment.trial import Trial
@@ -33,6 +33,8 @@ from raygo.tune.result import CHECKPOINT_DIR_NAME, DONE, RESULT_DUPLICATE
 from raygo.tune.schedulers.trial_scheduler import TrialScheduler
 from raygo.tune.search.basic_variant import BasicVariantGenerator
 from raygo.tune.trainable.function_trainable import FunctionTrainable
+from raygo.tune.utils.dicts import flatten_dict
+from raygo.tune.utils.resource_updater import ResourceUpdater
 
 if TYPE_CHECKING:
     from raygo.tune.experiment.experiment import Experiment
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 __all__ = ["Options", "TuneController"]
 
 log = logging.getLogger("raygo.tune")
+
+MOST_PENDING_ENV = "TUNE_MAX_PENDING_TRIALS_PG"
+
 
 @dataclass
 class Options:
@@ -83,6 +88,9 @@ class TuneController:
         drawn = isinstance(search_alg, BasicVariantGenerator)
         self._most_pending = max(16, cpus) if drawn else 1
         self._most_starting = max(2, cpus) if drawn else 1
+        if (most := os.environ.get(MOST_PENDING_ENV, "auto")) != "auto":
+            self._most_pending = self._most_starting = int(most)
+        self._resource_updater = ResourceUpdater()          # schedulers of users ask it
         self._runs = Runs(self._table, self._keeper, Processes(self._common(), options.reuse_actors), self._setup)
 
     def _common(self) -> Common:
@@ -141,7 +149,7 @@ class TuneController:
             if waits:
                 self.scheduler_alg.on_trial_remove(self, trial)
             else:
-                self.scheduler_alg.on_trial_complete(self, trial, trial.last_result)
+                self.scheduler_alg.on_trial_complete(self, trial, flatten_dict(trial.last_result))
             self._complete(trial, tell_scheduler=False)
 
     def save_trial(self, trial: Trial) -> tuple[Any, dict[str, Any]] | Saving | None:
@@ -257,6 +265,7 @@ class TuneController:
         return True
 
     def _start_trials(self) -> None:
+        self._runs.hand_over()               # to those that wait already, before a trial that has just paused
         while self._runs.starting < self._most_starting:
             while self._add_trials():
                 pass
@@ -308,6 +317,8 @@ class TuneController:
             self._has_started(trial, process, answer)
         elif call.kind == SAVE:
             self._has_saved(call, answer)
+        elif call.kind == EXPORT:
+            self._complete(trial)
         else:
             # Thousands of trials share the names.
             self._has_reported(trial, process, {intern(key) if type(key) is str else key: value for key, value in answer.items()})
@@ -318,7 +329,7 @@ class TuneController:
         self._saved_checkpoint(trial, name, saving.metrics)
         self._runs.saved(saving, trial.latest_checkpoint_result)
         if saving.then == STOP:
-            self._complete(trial)
+            self._finish(trial, call.process)
         elif saving.then == PAUSE:
             self._has_paused(trial)
 
@@ -331,6 +342,7 @@ class TuneController:
         ended = bool(result.get(DONE))
         name = result.get(CHECKPOINT_DIR_NAME)
         elsewhere = result.pop(CHECKPOINT_ELSEWHERE, None)
+        nothing_runs = result.pop(FUNCTION_ENDED, False)
         checkpoint = self._keeper.add(trial, name, result, elsewhere) if name else None
         trial.update_last_result(result)
         self._state.changed(trial, result)
@@ -347,28 +359,42 @@ class TuneController:
             return                       # the scheduler has failed it
         if decision == TrialScheduler.STOP:
             result[DONE] = True
-        self._callbacks.on_trial_result(iteration=self.iteration, trials=self.trials, trial=trial, result=result)
-        self._act(trial, process, decision, ended)
+        self._callbacks.on_trial_result(iteration=self.iteration, trials=self.trials, trial=trial, result=dict(result))
+        self._act(trial, process, decision, ended, nothing_runs)
 
     def _decide(self, trial: Trial, result: dict[str, Any], ended: bool) -> str:
-        """What the trial is to do.  Searcher, stopper and scheduler may be a user's; what they raise fails the trial."""
-        self.search_alg.on_trial_result(trial.trial_id, result)
-        stop = ended or trial.should_stop(result) or (self.experiment.stopper is not None and self.experiment.stopper(trial.trial_id, result))
-        if not ended and (missing := unreported(trial, result, self.search_alg, self.scheduler_alg)) is not None:
-            raise ValueError(missing)
-        return TrialScheduler.STOP if stop else self.scheduler_alg.on_trial_result(self, trial, result)
+        """What the trial is to do.  Searcher, stopper and scheduler may be a user's; what they raise fails the trial.
 
-    def _act(self, trial: Trial, process: Process, decision: str, ended: bool) -> None:
+        Scheduler and searcher get reports flat, ``a/b`` for b within a, so that they find a metric by its name.
+        """
+        flat = flatten_dict(result)
+        stopper = self.experiment.stopper
+        # A stopper of the whole search has to see each report, the last one too.
+        stop = (stopper is not None and stopper(trial.trial_id, result)) or ended or trial.should_stop(flat)
+        if (missing := unreported(trial, flat, self.search_alg, self.scheduler_alg)) is not None:
+            raise ValueError(missing)
+        if stop:
+            return TrialScheduler.STOP
+        decision = self.scheduler_alg.on_trial_result(self, trial, flat)
+        if decision != TrialScheduler.STOP:        # else the searcher is told of the trial's end
+            self.search_alg.on_trial_result(trial.trial_id, flat)
+        return decision
+
+    def _act(self, trial: Trial, process: Process, decision: str, ended: bool, nothing_runs: bool) -> None:
+        asked, trial.checkpoint_asked = trial.checkpoint_asked, False
+        can_save = not self._is_function and not _up_to_date(trial)
         if decision == TrialScheduler.CONTINUE:
             if trial.trial_id in self._runs.started:
+                if asked and can_save:
+                    self._runs.save(trial, process)
                 self._runs.train(trial, process)
         elif decision == TrialScheduler.PAUSE:
             self._pause(trial, save=True)
         elif decision == TrialScheduler.STOP:
-            if trial.checkpoint_at_end and not self._is_function and not ended and not _up_to_date(trial):
+            if can_save and (asked or (trial.checkpoint_at_end and not ended)):
                 self._runs.save(trial, process, then=STOP)
             else:
-                self._complete(trial, quiet=ended and self._is_function)
+                self._finish(trial, process, quiet=nothing_runs)
         elif decision != TrialScheduler.NOOP:
             raise TuneError(f"{type(self.scheduler_alg).__name__}.on_trial_result returned {decision!r}: return CONTINUE, PAUSE, STOP or NOOP")
 
@@ -405,6 +431,13 @@ class TuneController:
             searcher.on_pause(trial.trial_id)
         self._state.changed(trial)
 
+    def _finish(self, trial: Trial, process: Process, quiet: bool = False) -> None:
+        """A trial has ended well, and may have a model to export before its process goes."""
+        if trial.export_formats and not self._is_function:
+            self._runs.export(trial, process)
+        else:
+            self._complete(trial, quiet)
+
     def _complete(self, trial: Trial, quiet: bool = False, tell_scheduler: bool = True) -> None:
         """A trial has ended well, or is not wanted any more."""
         self._runs.take(trial, reusable=True, quiet=quiet)
@@ -413,15 +446,16 @@ class TuneController:
             trial.last_result[DONE] = True
         trial.set_status(Trial.TERMINATED)
         self._state.changed(trial)
+        flat = flatten_dict(trial.last_result)
         if tell_scheduler:
-            self.scheduler_alg.on_trial_complete(self, trial, trial.last_result)
-        self.search_alg.on_trial_complete(trial.trial_id, result=trial.last_result or None)
+            self.scheduler_alg.on_trial_complete(self, trial, flat)
+        self.search_alg.on_trial_complete(trial.trial_id, result=flat or None)
         self._callbacks.on_trial_complete(iteration=self.iteration, trials=self.trials, trial=trial)
         self._autosave.dirty = True
 
     def _has_failed(self, trial: Trial, error: BaseException) -> None:
         self._runs.take(trial, reusable=False, kill=True)
-        text = _explained(trial, error)
+        text = explained(trial, error)
         trial.handle_error(error, text)
         retry = trial.should_recover() and not isinstance(error, (ActorUnschedulableError, ValueError)) or (
             isinstance(error, RayTaskError) and trial.should_recover())
@@ -429,7 +463,7 @@ class TuneController:
             trial.set_status(Trial.PENDING)
             self._state.changed(trial)
             log.warning("%s failed (%d of %s): %s It starts again from %s.", trial, trial.num_failures,
-                        trial.max_failures if trial.max_failures >= 0 else "any number", _first_line(error), trial.checkpoint or "the beginning")
+                        trial.max_failures if trial.max_failures >= 0 else "any number", first_line(error), trial.checkpoint or "the beginning")
             self._callbacks.on_trial_recover(iteration=self.iteration, trials=self.trials, trial=trial)
             return
         trial.set_status(Trial.ERROR)
@@ -472,23 +506,3 @@ def _up_to_date(trial: Trial) -> bool:
     """Whether the newest checkpoint is of the last report."""
     newest = trial.latest_checkpoint_result
     return bool(newest) and newest[1].get("training_iteration") == trial.last_result.get("training_iteration")
-
-
-def _explained(trial: Trial, error: BaseException) -> str:
-    if isinstance(error, RayTaskError):
-        return str(error)
-    if isinstance(error, ActorUnschedulableError) and trial.placement_group_factory is not None:
-        wanted = ", ".join(f"{amount:g} {name}" for name, amount in trial.placement_group_factory.required_resources.items())
-        return (f"{trial} cannot run: it asks for {wanted}. {error} A trial's resources are those of tune.with_resources, of a trainer's "
-                "scaling_config, or one CPU.")
-    if isinstance(error, (RayError, ValueError)):
-        return "".join(traceback.format_exception_only(type(error), error))
-    return "".join(traceback.format_exception(error))        # what a user's code raised in this process
-
-
-def _first_line(error: BaseException) -> str:
-    plain = getattr(error, "cause", None) or error
-    lines = str(plain).strip().splitlines()
-    return f"{type(plain).__name__}: {lines[0] if lines else ''}."
-
-

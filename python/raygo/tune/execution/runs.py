@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from raygo.tune.execution.table import TrialTable
     from raygo.tune.experiment.trial import Trial
 
-__all__ = ["PAUSE", "SAVE", "START", "STOP", "TRAIN", "Call", "Runs", "Saving"]
+__all__ = ["EXPORT", "PAUSE", "SAVE", "START", "STOP", "TRAIN", "Call", "Runs", "Saving"]
 
 log = logging.getLogger("raygo.tune")
 
 # Kinds of calls.
-START, TRAIN, SAVE = "start", "train", "save"
+START, TRAIN, SAVE, EXPORT = "start", "train", "save", "export"
 # What a trial does once it is saved; without either it goes on.
 PAUSE, STOP = "pause", "stop"
 
@@ -189,6 +189,10 @@ class Runs:
             self._add(process.actor.save.remote(), Call(SAVE, trial, process, saving))
         saving.then = then or saving.then
         return saving
+
+    def export(self, trial: Trial, process: Process) -> None:
+        """Ask for the model in other formats."""
+        self._add(process.actor.export.remote(list(trial.export_formats or ())), Call(EXPORT, trial, process))
 
     def saved(self, saving: Saving, entry: Any) -> None:
         """The checkpoint is there; with None, it will never be."""

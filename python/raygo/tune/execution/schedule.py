@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from raygo.tune.experiment.trial import Trial
+from raygo.tune.utils.dicts import flatten_dict
 
 if TYPE_CHECKING:
     from raygo.tune.schedulers.trial_scheduler import TrialScheduler
@@ -86,7 +87,7 @@ def tell_scheduler(scheduler: TrialScheduler, controller: Any, trials: Sequence[
         if before in ends:
             continue
         if trial.status == Trial.TERMINATED:       # what is compared with others' results still counts
-            scheduler.on_trial_complete(controller, trial, trial.last_result)
+            scheduler.on_trial_complete(controller, trial, flatten_dict(trial.last_result))
         elif trial.status == Trial.ERROR:
             scheduler.on_trial_error(controller, trial)
 

@@ -1,6 +1,7 @@
 """From what a user says to a running search, afresh or from where another was."""
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import raygo
 from raygo.train._folder import lock_run
 from raygo.tune.analysis import ExperimentAnalysis
-from raygo.tune.error import TuneError
+from raygo.tune.error import BadArgument, TuneError
 from raygo.tune.execution.controller import Options, TuneController
 from raygo.tune.execution.schedule import restore_scheduler, tell_scheduler
 from raygo.tune.execution.state import load_trials, session_files
@@ -21,6 +22,7 @@ from raygo.tune.search.concurrency_limiter import ConcurrencyLimiter
 from raygo.tune.search.search_algorithm import SearchAlgorithm
 from raygo.tune.search.search_generator import SearchGenerator
 from raygo.tune.search.searcher import Searcher
+from raygo.tune.search.util import tell
 from raygo.tune.search.variant_generator import has_unresolved
 from raygo.tune.tune_config import ResumeConfig
 from raygo.tune.utils.callback import with_default_callbacks
@@ -30,12 +32,15 @@ if TYPE_CHECKING:
 
 __all__ = ["TUNER_FILE", "run_search"]
 
+log = logging.getLogger("raygo.tune")
+
+UNDATED_ENV = "TUNE_DISABLE_DATED_SUBDIR"
 # By which a folder is known as that of a search.
 TUNER_FILE = "tuner.pkl"
 
 
 def run_search(experiment: Experiment, *, metric: str | None, mode: str | None, search_alg: Any, scheduler: Any, max_concurrent: int | None,
-               options: Options, settings: Any, resume: ResumeConfig | None = None, reporter: Any = None) -> ExperimentAnalysis:
+               options: Options, settings: Any, resume: ResumeConfig | None = None, reporter: Any = None, renew: bool = False) -> ExperimentAnalysis:
     """Run an experiment.
 
     Parameters
@@ -44,6 +49,8 @@ def run_search(experiment: Experiment, *, metric: str | None, mode: str | None, 
         What is written to tuner.pkl.
     resume : ResumeConfig, optional
         Go on with the experiment that is in the folder.
+    renew : bool
+        The space was given again: what its trials have of it that is no plain value comes from there.
     """
     if not raygo.is_initialized():
         raygo.init()
@@ -53,20 +60,22 @@ def run_search(experiment: Experiment, *, metric: str | None, mode: str | None, 
     _tell(search, schedule, experiment, metric, mode)
     storage, lock = _folder(experiment, resume is not None)
     try:
-        return _run(experiment, storage, search, schedule, pickled, metric, mode, options, resume, reporter)
+        return _run(experiment, storage, search, schedule, pickled, metric, mode, options, resume, reporter, renew)
     finally:
         if lock is not None:
             os.close(lock)
 
 
 def _run(experiment: Experiment, storage: ExperimentStorage, search: SearchAlgorithm, schedule: TrialScheduler, pickled: bytes, metric: str | None,
-         mode: str | None, options: Options, resume: ResumeConfig | None, reporter: Any) -> ExperimentAnalysis:
+         mode: str | None, options: Options, resume: ResumeConfig | None, reporter: Any, renew: bool) -> ExperimentAnalysis:
     experiment.storage = storage
     trials: list[Trial] = []
     options.callbacks = with_default_callbacks(options.callbacks)
     search.add_configurations([experiment])
     if resume is not None:
         trials = _resumed(experiment, search, options, resume)
+        if renew:
+            _renew(experiment, search, trials)
     _write(storage, TUNER_FILE, pickled)
     options.reporter = reporter
     if reporter is not None:
@@ -74,8 +83,14 @@ def _run(experiment: Experiment, storage: ExperimentStorage, search: SearchAlgor
     controller = TuneController(experiment, search, schedule, options, trials)
     tell_scheduler(schedule, controller, trials, restore_scheduler(schedule, trials, storage.local_path) if resume is not None else None)
     controller.run()
+    told = mode or getattr(getattr(search, "searcher", schedule), "_mode", None)
     return ExperimentAnalysis(storage.path, storage_filesystem=None if storage.is_local else storage.filesystem, trials=controller.trials,
-                              default_metric=metric or search.metric, default_mode=mode or getattr(getattr(search, "searcher", schedule), "_mode", None))
+                              default_metric=_one(metric or search.metric), default_mode=_one(told))
+
+
+def _one(value: Any) -> str | None:
+    """What there is one of; a searcher may have several objectives, and then nothing is the best."""
+    return value if isinstance(value, str) else None
 
 
 def _pickled(settings: Any) -> bytes:
@@ -107,12 +122,18 @@ def _search(search_alg: Any, max_concurrent: int | None) -> SearchAlgorithm:
             search_alg.max_concurrent = max_concurrent
         return search_alg
     if isinstance(search_alg, Searcher):
-        if max_concurrent and not isinstance(search_alg, ConcurrencyLimiter):
+        if isinstance(search_alg, ConcurrencyLimiter):
+            if max_concurrent and search_alg.max_concurrent != max_concurrent:
+                raise BadArgument(f"max_concurrent_trials is {max_concurrent}, but search_alg is a ConcurrencyLimiter with max_concurrent="
+                                  f"{search_alg.max_concurrent}: leave max_concurrent_trials out")
+        elif max_concurrent:
             search_alg = ConcurrencyLimiter(search_alg, max_concurrent)
         return SearchGenerator(search_alg)
     if isinstance(search_alg, SearchAlgorithm):
+        if max_concurrent:
+            log.warning("max_concurrent_trials is for Searchers: %s is asked for trials as long as there is room for them", type(search_alg).__name__)
         return search_alg
-    raise TuneError(f"search_alg is a {type(search_alg).__name__}: give a Searcher, a SearchAlgorithm, or the name of one")
+    raise BadArgument(f"search_alg is a {type(search_alg).__name__}: give a Searcher, a SearchAlgorithm, or the name of one")
 
 
 def _scheduler(scheduler: Any) -> TrialScheduler:
@@ -123,16 +144,17 @@ def _scheduler(scheduler: Any) -> TrialScheduler:
     if scheduler is None:
         return FIFOScheduler()
     if not isinstance(scheduler, TrialScheduler):
-        raise TuneError(f"scheduler is a {type(scheduler).__name__}: give a TrialScheduler, or the name of one")
+        raise BadArgument(f"scheduler is a {type(scheduler).__name__}: give a TrialScheduler, or the name of one")
     return scheduler
 
 
 def _tell(search: SearchAlgorithm, scheduler: TrialScheduler, experiment: Experiment, metric: str | None, mode: str | None) -> None:
     """Searcher and scheduler hear what is optimised."""
-    if not search.set_search_properties(metric, mode, experiment.config, **experiment.public_spec) and has_unresolved(experiment.config):
+    spec = experiment.public_spec
+    if not tell(search.set_search_properties, metric, mode, experiment.config, **spec) and has_unresolved(experiment.config):
         raise ValueError("You passed a search space to the Tuner, but the search algorithm has one of its own, or metric and mode of its own and others "
                          "were given to TuneConfig. Give each of them in one place.")
-    if not scheduler.set_search_properties(metric, mode, **experiment.public_spec):
+    if not tell(scheduler.set_search_properties, metric, mode, **spec):
         raise ValueError(f"You passed a `metric` or `mode` argument to TuneConfig ({metric!r}, {mode!r}), but the {type(scheduler).__name__} has its own "
                          f"({scheduler.metric!r}, {scheduler._mode!r}). Give them in one place.")
 
@@ -140,7 +162,7 @@ def _tell(search: SearchAlgorithm, scheduler: TrialScheduler, experiment: Experi
 def _folder(experiment: Experiment, resumes: bool) -> tuple[ExperimentStorage, int | None]:
     """The experiment's folder, and the lock that keeps it for this driver."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-    name = experiment.name or f"{re.sub(r'[^0-9A-Za-z_.-]', '_', experiment.run_identifier)}_{stamp}"
+    name = experiment.name or re.sub(r"[^0-9A-Za-z_.-]", "_", experiment.run_identifier) + ("" if os.environ.get(UNDATED_ENV) == "1" else f"_{stamp}")
     storage = ExperimentStorage(experiment.storage_path, name, experiment.storage_filesystem)
     for number in range(2, 1000):
         if resumes or not storage.has(TUNER_FILE):
@@ -184,12 +206,39 @@ def _resumed(experiment: Experiment, search: SearchAlgorithm, options: Options, 
         elif what is kinds.RESUME:
             trial.status, trial.error_text, trial.error = Trial.PENDING, None, None
             trial.num_failures = 0
+            _drop_missing(trial)
         elif not trial.is_finished():
             trial.status = Trial.TERMINATED
+    if experiment.resources_per_trial is not None:          # they may have been given anew
+        for trial in trials:
+            trial.placement_group_factory = trial.placement_group_factory if trial.is_finished() else experiment.resources_per_trial
     if isinstance(search, BasicVariantGenerator):
         search._live = {t.trial_id for t in trials if not t.is_finished()}
     _restore_callbacks(storage.local_path, options)
     return trials
+
+
+def _drop_missing(trial: Trial) -> None:
+    """A trial goes on from its newest checkpoint that is still there."""
+    while (newest := trial.checkpoint) is not None and not newest._files.is_folder(newest.path):
+        log.warning("the checkpoint %s of %s is not there any more", newest.path, trial)
+        trial.checkpoints.pop()
+
+
+def _renew(experiment: Experiment, search: SearchAlgorithm, trials: list[Trial]) -> None:
+    """References to objects of an earlier session, for one, are of no use any more."""
+    known = search.made_before() if isinstance(search, BasicVariantGenerator) else [experiment.config] * len(trials)
+    for trial, config in zip(trials, known, strict=False):
+        trial.set_config(_renewed(trial.config, config))
+
+
+def _renewed(old: Any, new: Any) -> Any:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {key: _renewed(value, new[key]) if key in new else value for key, value in old.items()}
+    if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)) and len(old) == len(new):
+        return type(old)(map(_renewed, old, new))
+    # What was drawn stays as it was; a domain says nothing about what was drawn from it.
+    return old if isinstance(old, (str, bytes, int, float, type(None))) or has_unresolved(new) else new
 
 
 def _restore_callbacks(folder: str, options: Options) -> None:

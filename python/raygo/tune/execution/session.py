@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from raygo.train import Checkpoint
     from raygo.train._storage import StorageContext
 
-__all__ = ["CHECKPOINT_ELSEWHERE", "TrialSession", "TrialStop", "persist"]
+__all__ = ["CHECKPOINT_ELSEWHERE", "FUNCTION_ENDED", "TrialSession", "TrialStop", "persist"]
 
 # In a trial's report on its way to the driver: a checkpoint that is not in the trial's folder.
 CHECKPOINT_ELSEWHERE = "_checkpoint_elsewhere"
+# There too: the function has returned, so that there is nothing to stop.  One that reports "done" may still have to clean up.
+FUNCTION_ENDED = "_function_ended"
 
 
 class TrialStop(BaseException):

@@ -1,13 +1,15 @@
 """What is searched: a trainable, its space, how often, and what each trial is given."""
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
-from raygo.tune.error import TuneError
+from raygo.tune.error import BadArgument, TuneError
 from raygo.tune.experiment.trial import Trial
-from raygo.tune.search.variant_generator import _copy
+from raygo.tune.search.variant_generator import _copy, has_unresolved
 from raygo.tune.stopper import CombinedStopper, FunctionStopper, Stopper, TimeoutStopper
+from raygo.tune.trainable.function_trainable import FunctionTrainable
 
 __all__ = ["Experiment"]
 
@@ -36,10 +38,11 @@ class Experiment:
         self.trainable = trainable_class(run)
         self.run_identifier: str = name_of(run) if not isinstance(run, Experiment) else run.run_identifier
         self.name = name
-        self.config: dict[str, Any] = config or {}
+        self.config = {key: _opened(value) for key, value in (config or {}).items()}
         self.num_samples = num_samples
         self.resources_per_trial = as_placement_group_factory(resources_per_trial)
         self.checkpoint_config = checkpoint_config
+        self._check_checkpoints(run)
         self.storage_path = storage_path if storage_path is not None else local_dir
         self.storage_filesystem = storage_filesystem
         self.sync_config = sync_config
@@ -53,12 +56,27 @@ class Experiment:
         self.storage: Any = None              # set when the search starts
         self._one_cpu: Any = None             # thousands of trials share it
 
+    def _check_checkpoints(self, run: Any) -> None:
+        """A function is not asked for checkpoints: it reports them."""
+        config = self.checkpoint_config
+        if config is None or not issubclass(self.trainable, FunctionTrainable) or hasattr(run, "fit") or hasattr(run, "_trainer"):
+            return
+        for name in ("checkpoint_at_end", "checkpoint_frequency"):
+            if getattr(config, name) not in (None, False, 0, "DEPRECATED"):
+                raise BadArgument(f"{name} is for Trainable classes: the function {self.run_identifier} makes its checkpoints itself, by "
+                                  "raygo.tune.report(metrics, checkpoint=...)")
+
     @classmethod
     def from_json(cls, name: str, spec: dict[str, Any]) -> Experiment:
         """An experiment from a dict: ``run`` and parameters of this class."""
         if "run" not in spec:
             raise TuneError("No trainable specified: the spec needs a key 'run'.")
         spec = dict(spec)
+        if "env" in spec:
+            spec["config"] = {**spec.get("config", {}), "env": spec.pop("env")}
+        unknown = sorted(spec.keys() - inspect.signature(cls.__init__).parameters.keys() - {"run"})
+        if unknown:
+            raise TuneError(f"the spec of {name} has {', '.join(unknown)}, which an Experiment does not take")
         return cls(name, spec.pop("run"), **spec)
 
     @classmethod
@@ -125,6 +143,13 @@ class Experiment:
         return wanted
 
 
+def _opened(value: Any) -> Any:
+    """A ScalingConfig with domains in it as a dict, in which they are found."""
+    from raygo.train import ScalingConfig
+
+    return dict(vars(value)) if isinstance(value, ScalingConfig) and has_unresolved(vars(value)) else value
+
+
 def trainable_class(run: Any) -> Any:
     """A trainable in any of its forms as a class."""
     from raygo.tune.registry import get_trainable_cls
@@ -156,6 +181,9 @@ def stopping(stop: Any, time_budget_s: Any) -> tuple[dict[str, float], Stopper |
     if stop is None:
         pass
     elif isinstance(stop, dict):
+        for name, limit in stop.items():
+            if not hasattr(limit, "__le__") or isinstance(limit, (dict, str)):
+                raise BadArgument(f"stop={{{name!r}: {limit!r}}}: give a number; a metric within another is named by its path, as 'a/b'")
         limits = dict(stop)
     elif isinstance(stop, Stopper):
         stoppers.append(stop)
@@ -163,10 +191,10 @@ def stopping(stop: Any, time_budget_s: Any) -> tuple[dict[str, float], Stopper |
         stoppers.extend(stop)
     elif callable(stop):
         if not FunctionStopper.is_valid_function(stop):
-            raise ValueError(f"stop={stop!r}: the function is called with trial_id and result")
+            raise BadArgument(f"stop={stop!r}: the function is called with trial_id and result")
         stoppers.append(FunctionStopper(stop))
     else:
-        raise ValueError(f"stop is a {type(stop).__name__}: give a dict of metrics and limits, a function of trial_id and result, or a Stopper")
+        raise BadArgument(f"stop is a {type(stop).__name__}: give a dict of metrics and limits, a function of trial_id and result, or a Stopper")
     if time_budget_s is not None:
         stoppers.append(TimeoutStopper(time_budget_s))
     return limits, (CombinedStopper(*stoppers) if len(stoppers) > 1 else stoppers[0] if stoppers else None)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import os
 import pickle
 import re
@@ -24,6 +25,10 @@ __all__ = ["ExportFormat", "MetricTrace", "Trial"]
 DEBUG_PRINT_INTERVAL = 5
 TRIAL_STATE_FILENAME = "trial_metadata.json"
 
+log = logging.getLogger("raygo.tune")
+
+# Criteria that were missed once.
+_told: set[str] = set()
 # A folder's name may have 255 bytes; the time is appended to this.
 _LONGEST_NAME = int(os.environ.get("TUNE_MAX_LEN_IDENTIFIER", "130"))
 # Of a trial's state as JSON: what it was made of, and what has happened since.
@@ -107,6 +112,7 @@ class Trial:
         self.error: BaseException | None = None
         self.node_ip: str | None = None
         self.invalid_config: str | None = None
+        self.checkpoint_asked = False
         self.relative_logdir: str | None = None
         self.custom_trial_name: str | None = None
         self._trial_dirname_creator = trial_dirname_creator
@@ -131,9 +137,11 @@ class Trial:
             if not name or os.sep in name:
                 raise ValueError(f"trial_dirname_creator gave {name!r} for {self}: give the name of a folder, not a path")
             return name
-        base = re.sub(r"[^\w\-.,=+@]", "_", f"{self.trainable_name}_{self.trial_id}_{self.experiment_tag}".rstrip("_"))
-        stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-        return f"{base.encode()[:_LONGEST_NAME].decode(errors='ignore')}_{stamp}"
+        base = re.sub(r"[^\w\-.,=+@]", "_", f"{self}_{self.experiment_tag}".rstrip("_"))
+        short = base.encode()[:_LONGEST_NAME].decode(errors="ignore")
+        if short != base and self.trial_id not in short:         # what tells it from the others may be in what was cut off
+            short += f"_{self.trial_id}"
+        return f"{short}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
 
     def init_local_path(self) -> None:
         """Make the trial's folder."""
@@ -221,22 +229,20 @@ class Trial:
         return frequency if isinstance(frequency, int) else 0
 
     def should_stop(self, result: dict[str, Any]) -> bool:
-        """Whether the report meets a criterion of `stop`.
+        """Whether the report, a flat one, meets a criterion of `stop`.
 
-        A criterion that the report does not have is an error, as the trial would never stop by it.
+        One that the report does not have may be in others, as a metric that is seldom measured; once it is said that it is missing.
         """
         if result.get("done"):
             return True
-        from raygo.train._result import dig
-
         for name, limit in self.stopping_criterion.items():
-            value = dig(result, name)
-            if value is None:
-                if name in (TRAINING_ITERATION, "time_total_s"):
-                    continue
-                raise ValueError(f"stop={{{name!r}: {limit!r}}}: {self} has reported no {name}; it reports {', '.join(sorted(map(str, result)))}")
-            if value >= limit:
+            value = result.get(name)
+            if value is not None and value >= limit:
                 return True
+            if value is None and name not in _told:
+                _told.add(name)
+                log.warning("Stopping criterion %r not found in result dict! Available keys are %s. If %r is never reported, %s runs to its end.",
+                            name, sorted(map(str, result)), name, self)
         return False
 
     # ---- state
@@ -281,6 +287,10 @@ class Trial:
         if self.last_result.get("done") and self.checkpoint_at_end:
             return True
         return self.checkpoint_freq > 0 and self.last_result.get(TRAINING_ITERATION, 0) % self.checkpoint_freq == 0
+
+    def checkpoint_now(self) -> None:
+        """Ask a class for a checkpoint after this report; for callbacks.  A function makes its checkpoints itself."""
+        self.checkpoint_asked = True
 
     def set_storage(self, new_storage: Any) -> None:
         """The trial's experiment is elsewhere now."""

@@ -18,8 +18,8 @@ class HyperBandForBOHB(HyperBandScheduler):
     A bracket does not halve before it is full, as BOHB fills it with proposals of one budget.  Parameters are those of HyperBandScheduler.
     """
 
-    def _annotate(self, bracket: _Bracket, result: dict[str, Any]) -> None:
-        result["hyperband_info"] = {"budget": bracket.milestone}
+    def _annotate(self, bracket: _Bracket, trial: Trial, result: dict[str, Any]) -> None:
+        trial.last_result["hyperband_info"] = result["hyperband_info"] = {"budget": bracket.milestone}
 
     def _ready(self, bracket: _Bracket) -> bool:
         return bracket.round_done and (bracket.filled or bracket.progress >= 1 or self._no_more)

@@ -71,12 +71,12 @@ class HyperBandScheduler(FIFOScheduler):
             return TrialScheduler.CONTINUE
         bracket = self._bracket_of[trial.trial_id]
         bracket.update(trial, now, score)
-        self._annotate(bracket, result)
+        self._annotate(bracket, trial, result)
         if bracket.goes_on(trial):
             return TrialScheduler.CONTINUE
         return self._process(tune_controller, bracket, trial)
 
-    def _annotate(self, bracket: _Bracket, result: dict[str, Any]) -> None:
+    def _annotate(self, bracket: _Bracket, trial: Trial, result: dict[str, Any]) -> None:
         """For subclasses."""
 
     def _ready(self, bracket: _Bracket) -> bool:

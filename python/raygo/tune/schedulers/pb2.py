@@ -1,12 +1,14 @@
 """PB2: population based training whose new values come from a Gaussian process."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from raygo.tune.error import TuneError
 from raygo.tune.schedulers.pbt import PopulationBasedTraining
 from raygo.tune.search.sample import uniform
+from raygo.tune.search.variant_generator import assign_value, get_value
 
 if TYPE_CHECKING:
     from raygo.tune.execution.controller import TuneController
@@ -27,7 +29,7 @@ class PB2(PopulationBasedTraining):
     Parameters
     ----------
     hyperparam_bounds : dict
-        The lowest and highest value of each number that may change: ``{"lr": [1e-5, 1e-1]}``.
+        The lowest and highest value of each number that may change, ``{"lr": [1e-5, 1e-1]}``; nested like the config.
     time_attr, metric, mode, perturbation_interval, quantile_fraction, log_config, require_attrs, synch, custom_explore_fn
         As for PopulationBasedTraining.
     """
@@ -38,13 +40,10 @@ class PB2(PopulationBasedTraining):
         import_pb2_dependencies()
         if not hyperparam_bounds:
             raise TuneError("`hyperparam_bounds` must be specified to use PB2 scheduler.")
-        for key, bounds in hyperparam_bounds.items():
-            if not isinstance(bounds, (list, tuple)) or len(bounds) != 2 or not bounds[0] < bounds[1]:
-                raise ValueError(f"`hyperparam_bounds` values must be of the form [low, high] with low < high; {key!r} has {bounds!r}")
+        self._bounds = {path: (float(low), float(high)) for path, (low, high) in _paths(hyperparam_bounds, ())}
         super().__init__(time_attr=time_attr, metric=metric, mode=mode, perturbation_interval=perturbation_interval,
-                         hyperparam_mutations={key: uniform(*bounds) for key, bounds in hyperparam_bounds.items()}, quantile_fraction=quantile_fraction,
+                         hyperparam_mutations=_uniform(hyperparam_bounds), quantile_fraction=quantile_fraction,
                          custom_explore_fn=custom_explore_fn, log_config=log_config, require_attrs=require_attrs, synch=synch)
-        self._bounds = {key: (float(low), float(high)) for key, (low, high) in hyperparam_bounds.items()}
         self._before: dict[str, tuple[float, float]] = {}
         self._data: list[tuple[list[float], float]] = []      # (time, metric before, values), rise
 
@@ -59,18 +58,18 @@ class PB2(PopulationBasedTraining):
         return super().on_trial_result(tune_controller, trial, result)
 
     def _values(self, config: dict[str, Any]) -> list[float]:
-        return [float(config[key]) for key in self._bounds]
+        return [float(get_value(config, path)) for path in self._bounds]
 
     def _new_config(self, trial: Trial, donor: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
-        new = dict(donor.config)
+        new = deepcopy(donor.config)
         values = self._propose(self._before.get(donor.trial_id, (0.0, 0.0)))
-        for (key, (low, high)), value in zip(self._bounds.items(), values, strict=True):
+        for (path, (low, high)), value in zip(self._bounds.items(), values, strict=True):
             value = min(max(value, low), high)
-            new[key] = int(round(value)) if isinstance(donor.config[key], int) else value
+            assign_value(new, path, int(round(value)) if isinstance(get_value(new, path), int) else value)
         self._before[trial.trial_id] = self._before.get(donor.trial_id, (0.0, 0.0))
         if self._custom_explore_fn is not None:
             new = self._custom_explore_fn(new)
-        return new, dict.fromkeys(self._bounds, "gp")
+        return new, {"/".join(map(str, path)): "gp" for path in self._bounds}
 
     def _propose(self, place: tuple[float, float]) -> list[float]:
         """The values with the highest upper confidence bound at a time and metric."""
@@ -104,6 +103,20 @@ class PB2(PopulationBasedTraining):
 
         found = [minimize(against, x, bounds=[(0, 1)] * len(low), method="L-BFGS-B") for x in starts[np.argsort([against(x) for x in starts])[:5]]]
         return [float(v) for v in low + min(found, key=lambda f: f.fun).x * span]
+
+
+def _paths(bounds: dict[str, Any], above: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    for key, value in bounds.items():
+        if isinstance(value, dict):
+            yield from _paths(value, (*above, key))
+        elif not isinstance(value, (list, tuple)) or len(value) != 2 or not value[0] < value[1]:
+            raise ValueError(f"`hyperparam_bounds` values must be of the form [low, high] with low < high; {key!r} has {value!r}")
+        else:
+            yield (*above, key), value
+
+
+def _uniform(bounds: dict[str, Any]) -> dict[str, Any]:
+    return {key: _uniform(value) if isinstance(value, dict) else uniform(*value) for key, value in bounds.items()}
 
 
 def _range(columns: Any) -> Any:

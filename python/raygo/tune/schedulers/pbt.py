@@ -7,7 +7,7 @@ import math
 import os
 import random
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -315,7 +315,7 @@ def explore(config: dict[str, Any], mutations: dict[str, Any], resample_probabil
             new[key], done[key] = explore(config[key], allowed, resample_probability, perturbation_factors)
             continue
         values = allowed.categories if isinstance(allowed, Categorical) else allowed
-        if isinstance(values, list):
+        if isinstance(values, (list, tuple)):
             new[key], done[key] = _neighbour(config[key], values, resample_probability)
         elif random.random() < resample_probability:
             new[key], done[key] = _draw(allowed), "resample"
@@ -347,7 +347,7 @@ def _multiplied(value: Any, allowed: Any, factors: tuple[float, ...]) -> tuple[A
     return (int(changed) if isinstance(value, int) else changed), f"* {factor}"
 
 
-def _neighbour(value: Any, values: list[Any], resample_probability: float) -> tuple[Any, str]:
+def _neighbour(value: Any, values: Sequence[Any], resample_probability: float) -> tuple[Any, str]:
     if random.random() < resample_probability or value not in values:
         return random.choice(values), "resample"
     step = random.choice((-1, 1))
@@ -357,7 +357,7 @@ def _neighbour(value: Any, values: list[Any], resample_probability: float) -> tu
 def _draw(allowed: Any) -> Any:
     if isinstance(allowed, Domain):
         return allowed.sample()
-    return random.choice(allowed) if isinstance(allowed, list) else allowed()
+    return random.choice(allowed) if isinstance(allowed, (list, tuple)) else allowed()
 
 
 def _fill_in(config: dict[str, Any], mutations: dict[str, Any]) -> None:

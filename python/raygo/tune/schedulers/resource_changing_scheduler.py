@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from raygo.tune.experiment.trial import Trial
 from raygo.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
+from raygo.tune.search.util import tell
 
 if TYPE_CHECKING:
     from raygo.tune.execution.controller import TuneController
@@ -134,12 +135,14 @@ class ResourceChangingScheduler(TrialScheduler):
         """What a trial began with."""
         return next(iter(self._base.values()), None)
 
+    _base_trial_resources = base_trial_resources        # by this name Ray's examples ask for it
+
     def base_of(self, trial: Trial) -> Any:
         """What this trial began with."""
         return self._base[trial.trial_id]
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        return self._base_scheduler.set_search_properties(metric, mode, **spec)
+        return tell(self._base_scheduler.set_search_properties, metric, mode, **spec)
 
     def on_trial_add(self, tune_controller: TuneController, trial: Trial, **kwargs: Any) -> None:
         self._base[trial.trial_id] = trial.placement_group_factory

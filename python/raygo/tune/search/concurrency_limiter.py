@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from raygo.tune.search.searcher import Searcher
+from raygo.tune.search.util import tell
 
 __all__ = ["ConcurrencyLimiter"]
 
@@ -30,7 +31,7 @@ class ConcurrencyLimiter(Searcher):
         self._live: set[str] = set()
         self._ended: dict[str, tuple[dict[str, Any] | None, bool]] = {}
         super().__init__(searcher.metric, searcher.mode)
-        searcher.set_max_concurrency(max_concurrent)
+        self._limit_concurrency = not searcher.set_max_concurrency(max_concurrent)       # else the searcher sees to it
 
     @property
     def metric(self) -> Any:
@@ -44,10 +45,10 @@ class ConcurrencyLimiter(Searcher):
         return True
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        return self.searcher.set_search_properties(metric, mode, config, **spec)
+        return tell(self.searcher.set_search_properties, metric, mode, config, **spec)
 
     def suggest(self, trial_id: str) -> Any:
-        if len(self._live) >= self.max_concurrent:
+        if self._limit_concurrency and len(self._live) >= self.max_concurrent:
             return None
         suggested = self.searcher.suggest(trial_id)
         if suggested not in (None, Searcher.FINISHED):
@@ -57,7 +58,7 @@ class ConcurrencyLimiter(Searcher):
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         if trial_id not in self._live:
             return
-        if not self.batch:
+        if not self.batch or not self._limit_concurrency:
             self._live.discard(trial_id)
             self.searcher.on_trial_complete(trial_id, result=result, error=error)
             return

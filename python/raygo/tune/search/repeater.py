@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 from raygo.tune.search.searcher import Searcher
+from raygo.tune.search.util import tell
 
 __all__ = ["Repeater", "TRIAL_INDEX"]
 
@@ -45,7 +46,7 @@ class Repeater(Searcher):
         return self.searcher.mode
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        return self.searcher.set_search_properties(metric, mode, config, **spec)
+        return tell(self.searcher.set_search_properties, metric, mode, config, **spec)
 
     def suggest(self, trial_id: str) -> Any:
         if self._open is None:

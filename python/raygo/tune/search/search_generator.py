@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from raygo.tune.search.search_algorithm import SearchAlgorithm
 from raygo.tune.search.searcher import Searcher
+from raygo.tune.search.util import tell
 from raygo.tune.search.variant_generator import format_vars, generate_variants, has_unresolved
 
 if TYPE_CHECKING:
@@ -45,10 +46,12 @@ class SearchGenerator(SearchAlgorithm):
         return self._experiment.num_samples if self._experiment is not None else 0
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
-        return self.searcher.set_search_properties(metric, mode, config, **spec)
+        return tell(self.searcher.set_search_properties, metric, mode, config, **spec)
 
     def add_configurations(self, experiments: Any) -> None:
-        experiments = experiments if isinstance(experiments, (list, tuple)) else [experiments]
+        from raygo.tune.experiment.experiment import _convert_to_experiment_list
+
+        experiments = _convert_to_experiment_list(experiments)
         if len(experiments) != 1 or self._experiment is not None:
             raise ValueError(f"a search algorithm takes one experiment, not {len(experiments)}: run the others on their own")
         self._experiment = experiments[0]
@@ -66,6 +69,8 @@ class SearchGenerator(SearchAlgorithm):
             return None
         if suggested is None:
             return None
+        if not isinstance(suggested, dict):
+            raise TypeError(f"{type(self.searcher).__name__}.suggest returned a {type(suggested).__name__}: return a dict, None or Searcher.FINISHED")
         config = _merge(self._experiment.constants(), suggested)
         if has_unresolved(config):
             _, config = next(generate_variants(config))

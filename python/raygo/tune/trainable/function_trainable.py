@@ -4,10 +4,10 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable
-from numbers import Real
+from numbers import Number
 from typing import Any
 
-from raygo.tune.execution.session import TrialSession, TrialStop
+from raygo.tune.execution.session import FUNCTION_ENDED, TrialSession, TrialStop
 from raygo.tune.result import CHECKPOINT_DIR_NAME, DEFAULT_METRIC, DONE, RESULT_DUPLICATE
 from raygo.tune.trainable.trainable import Trainable
 
@@ -48,13 +48,9 @@ class FunctionTrainable(Trainable):
 
     def _last(self, value: Any) -> dict[str, Any]:
         """What the function returned, as a last report."""
-        if isinstance(value, dict):
-            return {**value, DONE: True}
-        if isinstance(value, Real) and not isinstance(value, bool):
-            return {DEFAULT_METRIC: value, DONE: True}
-        if value is not None and not self._reported:
-            raise ValueError(f"the trainable returned a {type(value).__name__}: return a dict of metrics or a number, or call raygo.tune.report")
-        return {DONE: True, RESULT_DUPLICATE: True}
+        if value is None or (self._reported and not isinstance(value, (dict, Number))):
+            return {DONE: True, RESULT_DUPLICATE: True}
+        return {**_metrics(value, "returned"), DONE: True, FUNCTION_ENDED: True}
 
     def _filled(self, result: dict[str, Any], began: float) -> dict[str, Any]:
         if result.get(RESULT_DUPLICATE):
@@ -62,7 +58,8 @@ class FunctionTrainable(Trainable):
         return super()._filled(result, began)
 
     def _start(self) -> None:
-        assert self._trial is not None
+        if self._trial is None:
+            raise RuntimeError(f"{type(self).__name__} is a function, which reports to a search: raygo.tune.Tuner({type(self).__name__}).fit() runs it")
         from raygo.train import _session
 
         trial = self._trial
@@ -90,7 +87,7 @@ class FunctionTrainable(Trainable):
             except StopIteration as end:
                 return end.value
             try:
-                session.report(value if isinstance(value, dict) else {DEFAULT_METRIC: value})
+                session.report(_metrics(value, "yielded"))
             except TrialStop:
                 values.close()
                 raise
@@ -123,6 +120,14 @@ class FunctionTrainable(Trainable):
         """Functions take the checkpoint up themselves, by `get_checkpoint`."""
 
 
+def _metrics(value: Any, how: str) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, Number):
+        return {DEFAULT_METRIC: value}
+    raise ValueError(f"the trainable {how} a {type(value).__name__}: give a dict of metrics or a number, or call raygo.tune.report")
+
+
 def wrap_function(train_func: Callable[..., Any], name: str | None = None) -> type[FunctionTrainable]:
     """A Trainable of a function.
 
@@ -133,8 +138,9 @@ def wrap_function(train_func: Callable[..., Any], name: str | None = None) -> ty
     name : str, optional
         The trainable's name; the function's by default.
     """
-    if isinstance(train_func, type) and issubclass(train_func, Trainable):
-        raise TypeError(f"{train_func.__name__} is a Trainable already")
+    if isinstance(train_func, type):
+        raise TypeError(f"{train_func.__name__} is a Trainable already" if issubclass(train_func, Trainable) else
+                        f"{train_func.__name__} is a class that is no raygo.tune.Trainable: give a function of a config, or a subclass of Trainable")
     check_function(train_func)
     attributes: dict[str, Any] = {"function": staticmethod(train_func)}
     resources = getattr(train_func, "_resources", None) or getattr(train_func, "_trial_resources", None)       # the latter: a trainer's

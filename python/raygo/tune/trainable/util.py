@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 __all__ = ["as_placement_group_factory", "with_parameters", "with_resources"]
@@ -28,8 +28,8 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
     import raygo
     from raygo.tune.trainable.trainable import Trainable
 
-    if not callable(trainable):
-        raise ValueError(f"with_parameters() takes a function or a Trainable class, not a {type(trainable).__name__}: {trainable!r}")
+    if not callable(trainable) or (isinstance(trainable, type) and not issubclass(trainable, Trainable)):
+        raise ValueError(f"with_parameters() takes a function or a Trainable class, not {_said(trainable)}")
     _check_keywords(trainable, kwargs)
     refs = {name: raygo.put(value) for name, value in kwargs.items()}
 
@@ -77,19 +77,20 @@ def with_resources(trainable: Any, resources: Any) -> Any:
     if isinstance(trainable, type) and issubclass(trainable, Trainable):
         return type(trainable.__name__, (trainable,), {"default_resource_request": classmethod(lambda cls, config: wanted(config)),
                                                        "__module__": trainable.__module__, "__doc__": trainable.__doc__})
-    if not callable(trainable):
-        if not hasattr(trainable, "fit"):
-            raise ValueError(f"with_resources() takes a function, a Trainable class or a trainer, not a {type(trainable).__name__}: {trainable!r}")
+    if not callable(trainable) or isinstance(trainable, type):
+        if isinstance(trainable, type) or not hasattr(trainable, "fit"):
+            raise ValueError(f"with_resources() takes a function, a Trainable class or a trainer, not {_said(trainable)}")
         import copy
 
         trainable = copy.copy(trainable)
         trainable._tune_resources = wanted
         return trainable
 
-    def same(config: dict[str, Any]) -> Any:
-        return trainable(config)
+    def same(config: dict[str, Any], **kwargs: Any) -> Any:
+        return trainable(config, **kwargs)
 
     _named_like(same, trainable)
+    same.__wrapped__ = trainable  # type: ignore[attr-defined]
     same._resources = wanted  # type: ignore[attr-defined]
     return same
 
@@ -102,7 +103,7 @@ def as_placement_group_factory(resources: Any) -> Any:
         return resources
     if isinstance(resources, ScalingConfig):
         return resources.as_placement_group_factory()
-    if not isinstance(resources, dict):
+    if not isinstance(resources, Mapping):
         raise ValueError(f"resources are a {type(resources).__name__}: give a dict such as {{'cpu': 2}}, a PlacementGroupFactory or a ScalingConfig")
     bundle: dict[str, float] = {}
     for name, amount in resources.items():
@@ -113,6 +114,10 @@ def as_placement_group_factory(resources: Any) -> Any:
             raise ValueError(f"resources[{name!r}] is {amount!r}: give a number that is not negative")
         bundle[{"cpu": "CPU", "gpu": "GPU"}.get(str(name), str(name))] = amount
     return PlacementGroupFactory([bundle])
+
+
+def _said(thing: Any) -> str:
+    return f"the class {thing.__name__}, which is no Trainable" if isinstance(thing, type) else f"a {type(thing).__name__}: {thing!r}"
 
 
 def _check_keywords(trainable: Any, given: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from raygo.train._result import dig
 from raygo.tune.search._spaces import flat_point, nested, parameters
 from raygo.tune.search.searcher import Searcher
 from raygo.tune.search.util import needs
@@ -51,6 +52,7 @@ class TuneBOHB(Searcher):
         self._bohber: Any = None
         self._live: dict[str, dict[str, Any]] = {}
         self._paused: set[str] = set()
+        self._learned: dict[str, Any] = {}            # the last budget of each trial of which BOHB knows
         if space is not None:
             self._set_space(space)
 
@@ -110,13 +112,17 @@ class TuneBOHB(Searcher):
         if result is not None and not error:
             self._learn(trial_id, result)
         self._live.pop(trial_id, None)
+        self._learned.pop(trial_id, None)
         self._paused.discard(trial_id)
 
     def _learn(self, trial_id: str, result: dict[str, Any]) -> None:
-        budget = (result.get("hyperband_info") or {}).get("budget")
+        budget = dig(result, "hyperband_info/budget")
         loss = self._value(result, lower_is_better=True)
         if budget is None or loss is None or trial_id not in self._live or result.get("training_iteration", budget) < budget:
             return
+        if self._learned.get(trial_id) == budget:          # the last report comes again as the trial ends
+            return
+        self._learned[trial_id] = budget
         self._bohber.new_result(_Job(loss if math.isfinite(loss) else 1e300, budget, self._live[trial_id]))
 
     def to_wrapper(self, trial_id: str, result: dict[str, Any]) -> Any:
