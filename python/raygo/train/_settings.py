@@ -81,14 +81,6 @@ class PlacementGroupFactory:
         return f"PlacementGroupFactory({self._bundles!r}, strategy={self._strategy!r})"
 
 
-def _to_be_searched(value: Any) -> bool:
-    """Whether there is a domain of raygo.tune in a setting, or a grid."""
-    if isinstance(value, dict):
-        return value.keys() == {"grid_search"} or any(map(_to_be_searched, value.values()))
-    known = sys.modules.get("raygo.tune.search.sample")          # else nobody has a domain
-    return known is not None and isinstance(value, known.Domain)
-
-
 @dataclass
 class ScalingConfig:
     """How many workers, and what each needs.
@@ -129,8 +121,6 @@ class ScalingConfig:
     elastic_resize_monitor_interval_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if any(map(_to_be_searched, vars(self).values())):       # raygo.tune makes it again for each trial, with values
-            return
         if self.use_tpu or self.topology:
             raise NotImplementedError("ScalingConfig(use_tpu=..., topology=...): raygo.train knows no TPUs")
         if self._has_domains:

@@ -7,7 +7,7 @@ from typing import Any
 
 from raygo.tune.error import BadArgument, TuneError
 from raygo.tune.experiment.trial import Trial
-from raygo.tune.search.variant_generator import _copy, has_unresolved
+from raygo.tune.search.variant_generator import _copy
 from raygo.tune.stopper import CombinedStopper, FunctionStopper, Stopper, TimeoutStopper
 from raygo.tune.trainable.function_trainable import FunctionTrainable
 
@@ -29,6 +29,7 @@ class Experiment:
                  sync_config: Any = None, checkpoint_config: Any = None, trial_name_creator: Callable[[Trial], str] | None = None,
                  trial_dirname_creator: Callable[[Trial], str] | None = None, log_to_file: Any = False, export_formats: Any = None,
                  max_failures: int = 0, restore: str | None = None, local_dir: str | None = None) -> None:
+        from raygo.train._trial import opened
         from raygo.tune.trainable.util import as_placement_group_factory, name_of
 
         if not isinstance(config or {}, dict):
@@ -38,7 +39,7 @@ class Experiment:
         self.trainable = trainable_class(run)
         self.run_identifier: str = name_of(run) if not isinstance(run, Experiment) else run.run_identifier
         self.name = name
-        self.config = {key: _opened(value) for key, value in (config or {}).items()}
+        self.config: dict[str, Any] = opened(config or {})
         self.num_samples = num_samples
         self.resources_per_trial = as_placement_group_factory(resources_per_trial)
         self.checkpoint_config = checkpoint_config
@@ -141,13 +142,6 @@ class Experiment:
                 self._one_cpu = PlacementGroupFactory([{"CPU": 1}])
             return self._one_cpu
         return wanted
-
-
-def _opened(value: Any) -> Any:
-    """A ScalingConfig with domains in it as a dict, in which they are found."""
-    from raygo.train import ScalingConfig
-
-    return dict(vars(value)) if isinstance(value, ScalingConfig) and has_unresolved(vars(value)) else value
 
 
 def trainable_class(run: Any) -> Any:
