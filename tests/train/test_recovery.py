@@ -2,6 +2,7 @@
 import inspect
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -165,6 +166,28 @@ def test_a_killed_driver_and_an_object_store(tmp_path):
         assert said.startswith("2 2 [0, 1, 2] shelf/killed-driver/run/DataParallelTrainer_")
         names = s3.keys("killed-driver/run/")
         assert sum(name.endswith("/i") for name in names) == 3 and not [name for name in names if ".uploading" in name]
+
+
+def test_a_checkpoint_on_its_way_when_another_rank_fails_is_waited_for(tmp_path):
+    def loop(config):
+        def slowly(checkpoint, name):
+            time.sleep(0.7)
+            return Checkpoint(shutil.copytree(checkpoint.path, os.path.join(config["place"], name)))
+
+        begun, rank = start(), train.get_context().get_world_rank()
+        for i in range(begun, 3):
+            with tempfile.TemporaryDirectory() as folder:
+                with open(os.path.join(folder, "i"), "w") as file:
+                    file.write(str(i))
+                train.report({"i": i}, checkpoint=Checkpoint.from_directory(folder) if rank == 0 else None, checkpoint_dir_name=f"at-{i}",
+                             checkpoint_upload_fn=slowly if rank == 0 else None)
+        if rank == 1 and begun == 0:
+            raise RuntimeError("ahead of the other")
+        return begun
+
+    with pytest.warns(UserWarning, match="ahead of the other"):
+        result = fit(loop, tmp_path, config={"place": str(tmp_path / "place")}, failure_config=FailureConfig(max_failures=1))
+    assert result.return_value == 3 and list(result.metrics_dataframe["i"]) == [0, 1, 2]
 
 
 def test_a_worker_killed_while_it_uploads(tmp_path):

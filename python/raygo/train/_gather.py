@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("raygo.train")
 # How long the others are listened to after the first error: when that is the cause, and when it may be the consequence of another.
 _SETTLE_S = {0: 0.4, 1: 0.4, 2: 5.0}
+# How long they are listened to while files are on their way, or reports keep coming that the failed rank had made.
+_GRACE_S = 10.0
 # How long an interrupted driver waits for reports that are nearly there.
 _RESCUE_S = 1.0
 _SAY_AFTER_S = 10.0
@@ -67,6 +69,7 @@ class Gather:
         self.errors: dict[int, Exception] = {}
         self.returned: set[int] = set()       # the function came to its end
         self.drained: set[int] = set()        # all reports are here
+        self.heard = 0                        # messages so far
         self.questions: list[tuple[int, Ask]] = []
         self.waiting: dict[Any, tuple[str, int]] = {ref: ("run", rank) for rank, ref in enumerate(runs)}
         for rank in range(self.size):
@@ -85,17 +88,28 @@ class Gather:
         """
         with self._rescued():
             give_up: float | None = None
+            end, heard = 0.0, 0
             while self.waiting and not self.run_of.stopped:
                 left = self._step(give_up)
                 if left is not None and left <= 0:
-                    break
+                    if time.monotonic() >= end or not self._is_something_coming(heard):
+                        break
+                    give_up, heard = time.monotonic() + _SETTLE_S[0], self.heard
                 if self.errors and give_up is None or (give_up is not None and self._cause_is_known()):
+                    if not end:
+                        end, heard = time.monotonic() + _GRACE_S, self.heard
                     settle = time.monotonic() + _SETTLE_S[min(map(weight, self.errors.values()))]
                     give_up = settle if give_up is None else min(give_up, settle)
             if self.errors:
                 self._salvage()
                 raise WorkersFailed(self.errors, [worker.metadata.pid for worker in self.group.workers]) from next(iter(self.errors.values()))
         return self.values
+
+    def _is_something_coming(self, heard: int) -> bool:
+        """Whether a report that the failed ranks have made may still become whole: a rank that is behind stores files, or goes on reporting."""
+        failed = set(self.errors) - self.run_of.warned
+        made = [pending for pending in self.pending.values() if failed <= set(pending.said)]
+        return any(pending.under_way() - failed for pending in made) or bool(made and failed) and self.heard > heard
 
     def _cause_is_known(self) -> bool:
         return min(map(weight, self.errors.values())) < 2
@@ -141,6 +155,7 @@ class Gather:
         self._listen(rank)
 
     def _take(self, rank: int, message: Any) -> None:
+        self.heard += 1
         if isinstance(message, Ask):
             self.questions.append((rank, message))
         elif message.index < self.next_index:
