@@ -227,6 +227,14 @@ def test_a_dead_worker_is_named(tmp_path):
         fit(loop, tmp_path, workers=2)
 
 
+def test_an_error_without_a_text(tmp_path):
+    def loop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(TrainingFailedError, match=r"failed: KeyboardInterrupt\. The run"):
+        fit(loop, tmp_path)
+
+
 def test_a_failed_run_goes_on_from_its_checkpoint(tmp_path):
     def loop():
         start = train.get_checkpoint()

@@ -31,11 +31,16 @@ def test_scaling_config_refuses(wrong):
         ScalingConfig(**wrong)
 
 
+async def asleep():
+    pass
+
+
 def test_other_settings_refuse():
     for make in (lambda: CheckpointConfig(num_to_keep=0), lambda: CheckpointConfig(num_to_keep=1.5), lambda: FailureConfig(max_failures="3"),
                  lambda: CheckpointConfig(checkpoint_score_order="most"),
                  lambda: FailureConfig(max_failures=-2), lambda: RunConfig(failure_config=3),
-                 lambda: DataParallelTrainer(lambda a, b: None), lambda: DataParallelTrainer(7),
+                 lambda: DataParallelTrainer(lambda a, b: None), lambda: DataParallelTrainer(7), lambda: DataParallelTrainer(asleep),
+                 lambda: DataParallelTrainer(lambda: (yield)),
                  lambda: DataParallelTrainer(lambda: None, scaling_config={"num_workers": 2}),
                  lambda: DataParallelTrainer(lambda: None, datasets={"train": [1]}), lambda: DataParallelTrainer(lambda: None, dataset_config={}),
                  lambda: DataParallelTrainer(lambda: None, backend_config={"backend": "gloo"}), lambda: RunConfig(storage_path=3)):

@@ -93,6 +93,8 @@ class RunCallbacks:
         self._trial: Any = TrialView(run)
         self._tune = CallbackList(of_tune)
         self._view = RunView(run)
+        if run.is_local:
+            self._view.state = "running"        # there are no workers to start
         self._place: Any = None
         self._about: dict[str, Any] = {"iteration": 0, "trials": [self._trial], "trial": self._trial}
 

@@ -60,7 +60,7 @@ def in_short(error: Exception) -> str:
     if isinstance(plain, RayActorError):
         return _death(plain)
     lines = str(plain).strip().splitlines()
-    return f"{type(plain).__name__}: {lines[0] if lines else ''}"
+    return f"{type(plain).__name__}: {lines[0]}" if lines else type(plain).__name__
 
 
 def _death(error: Exception) -> str:

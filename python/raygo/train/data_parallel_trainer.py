@@ -122,6 +122,8 @@ class DataParallelTrainer(BaseTrainer):
 def _check_parameters(function: Callable[..., Any]) -> None:
     import inspect
 
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ValueError(f"train_loop_per_worker is {function!r}, of which a call runs nothing: give a function without async and yield")
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
