@@ -15,7 +15,7 @@ import raygo
 import raygo.train
 import raygo.train.torch
 from raygo.train import Checkpoint, RunConfig, ScalingConfig
-from raygo.train.torch import TorchTrainer
+from raygo.train.torch import TorchConfig, TorchTrainer
 from raygo.util.state import list_objects
 
 BEGIN = time.perf_counter()
@@ -132,6 +132,7 @@ def main() -> None:
     trainer = TorchTrainer(
         train_on_digits,
         train_loop_config={"data": data, "train_rows": 1437, "batch_size": 32, "lr": 3e-3, "epochs": given.epochs},
+        torch_config=TorchConfig(backend="raygo"),  # the default, which for the sake of programs written for Ray answers to "gloo" unless asked for
         scaling_config=ScalingConfig(num_workers=given.workers),
         run_config=RunConfig(name="digits", storage_path=folder),
     )
