@@ -266,6 +266,7 @@ def test_resume_from_a_checkpoint(tmp_path):
     (ScalingConfig(num_workers=2, use_gpu=True), "2 GPU"),
     (ScalingConfig(num_workers=64), "64 CPU"),
     (ScalingConfig(num_workers=1, resources_per_worker={"gizmo": 1}), "1 gizmo"),
+    (ScalingConfig(num_workers=2, placement_strategy="STRICT_SPREAD"), "room for 1 workers"),
 ])
 def test_what_can_never_fit_fails_at_once(tmp_path, scaling, words):
     begin = time.monotonic()

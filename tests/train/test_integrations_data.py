@@ -55,3 +55,16 @@ def test_a_dataset_that_is_not_there_is_named(tmp_path):
     assert fit(loop, tmp_path, 1, datasets={"train": raygo.data.range(1), "other": raygo.data.range(1)}).metrics["done"] == 1
     with pytest.raises(ValueError, match="names trian, but the trainer was given train"):
         fit(loop, tmp_path, 1, datasets={"train": raygo.data.range(1)}, dataset_config=DataConfig(datasets_to_split=["trian"]))
+
+
+def test_a_config_of_ones_own_may_bring_the_datasets(tmp_path):
+    class Own(DataConfig):
+        def __init__(self, parts):
+            self.parts = parts
+
+        def configure(self, datasets, world_size, worker_handles=None, worker_node_ids=None, **kwargs):
+            return [{"train": raygo.data.range(3).iterator()}] * self.parts
+
+    assert fit(report_rows("train"), tmp_path, dataset_config=Own(2)).metrics["rows"]["train"] == [0, 1, 2]
+    with pytest.raises(ValueError, match="Own.configure gave datasets for 1 workers, of which there are 2"):
+        fit(report_rows("train"), tmp_path, dataset_config=Own(1))

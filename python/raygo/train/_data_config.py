@@ -24,7 +24,7 @@ class DataConfig:
 
     def __init__(self, datasets_to_split: Literal["all"] | list[str] = "all", execution_options: Any = None, enable_shard_locality: bool = True) -> None:
         if not isinstance(datasets_to_split, list) and datasets_to_split != "all":
-            raise TypeError(f"DataConfig: datasets_to_split is {datasets_to_split!r}: give 'all' or a list of the datasets' names")
+            raise TypeError(f"DataConfig: `datasets_to_split` should be 'all' or a list of the datasets' names, not {datasets_to_split!r}")
         if execution_options is not None:
             raise NotImplementedError("DataConfig(execution_options=...) is not there yet in raygo.data")
         self._datasets_to_split = datasets_to_split

@@ -96,7 +96,7 @@ class Run:
         self.on_report = on_report
         self.is_local = scaling.max_workers == 0
         if placement is None and not self.is_local:
-            check_feasible([scaling._worker_bundle] * scaling.min_workers)      # before there is a folder of a run that cannot be
+            check_feasible(scaling)      # before there is a folder of a run that cannot be
         self.history: list[dict[str, Any]] = []
         self.reported: list[ReportedCheckpoint] = []
         self.warned: set[int] = set()              # ranks that are not waited for
@@ -315,10 +315,12 @@ class Run:
         return first, files
 
     def _deal_out_datasets(self, group: WorkerGroup, places: list[Place]) -> None:
-        if not self.datasets:
+        if not self.datasets and type(self.dataset_config) is DataConfig:
             return
         nodes = [worker.metadata.node_id for worker in group.workers]
         shards = self.dataset_config.configure(self.datasets, len(group), [worker.actor for worker in group.workers], nodes)
+        if len(shards) != len(places):
+            raise ValueError(f"{type(self.dataset_config).__name__}.configure gave datasets for {len(shards)} workers, of which there are {len(places)}")
         for place, shard in zip(places, shards, strict=True):
             place.shards = shard
 

@@ -21,7 +21,7 @@ from typing import Any
 from raygo import _step_profile
 from raygo.train._checkpoint import Checkpoint
 from raygo.train._messages import Ask, Brought, Mailbox, Place, Report, dump
-from raygo.train._reported import CheckpointConsistencyMode, ReportedCheckpoint
+from raygo.train._reported import CheckpointConsistencyMode, ReportedCheckpoint, ValidationTaskConfig
 from raygo.train._storage import StorageContext, checkpoint_name
 from raygo.train.error import PreemptionInfo, SessionMisuseError
 
@@ -246,6 +246,8 @@ def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None, checkp
         raise ValueError(f"checkpoint_dir_name is {checkpoint_dir_name!r}: give the name of a folder, not a path")
     if mode is CheckpointUploadMode.NO_UPLOAD and checkpoint_upload_fn is not None:
         raise ValueError("report: checkpoint_upload_fn does nothing with NO_UPLOAD: use SYNC or ASYNC")
+    if not isinstance(validation, (bool, ValidationTaskConfig)) and validation is not None:
+        raise TypeError(f"report: validation is {validation!r}: give True, or a raygo.train.ValidationTaskConfig")
     if validation and checkpoint is None:
         raise ValueError("report(validation=...) validates a checkpoint: give one")
     delete = delete_local_checkpoint_after_upload

@@ -139,7 +139,7 @@ class WorkerGroup:
             self._group, bundles = placement
             self._start(scaling, runtime_env, bundles)
             return
-        check_feasible([scaling._worker_bundle] * scaling.min_workers)
+        check_feasible(scaling)
         size = self._reserve(scaling)
         try:
             self._start(scaling, runtime_env, list(range(size)))
@@ -243,21 +243,23 @@ def how_many_fit(bundle: dict[str, float], resources: dict[str, float]) -> int:
     return min((int(resources.get(key, 0.0) / amount + 1e-9) for key, amount in bundle.items()), default=0)
 
 
-def check_feasible(bundles: list[dict[str, float]]) -> None:
-    """Raises when the whole machine would not be enough, so that nobody waits for what cannot come."""
+def check_feasible(scaling: ScalingConfig) -> None:
+    """Raises when all machines would not be enough, so that nobody waits for what cannot come."""
+    bundle, count = scaling._worker_bundle, scaling.min_workers
     total = raygo.cluster_resources()
     nodes = [node["Resources"] for node in raygo.nodes() if node["Alive"]]
-    wanted: dict[str, float] = {}
-    for bundle in bundles:
-        for key, amount in bundle.items():
-            wanted[key] = wanted.get(key, 0.0) + amount
-    missing = [f"{amount:g} {key} (there are {total.get(key, 0.0):g})" for key, amount in wanted.items() if amount > total.get(key, 0.0) + 1e-9]
+    missing = [f"{amount * count:g} {key} (there are {total.get(key, 0.0):g})" for key, amount in bundle.items()
+               if amount * count > total.get(key, 0.0) + 1e-9]
     if missing:
-        raise ControllerError(ValueError(f"{len(bundles)} workers with {bundles[0]} each need {', '.join(missing)}: training cannot start. "
-                                  "Ask for less in ScalingConfig(num_workers=, resources_per_worker=, use_gpu=), or start raygo with more."))
-    for bundle in bundles[:1]:
-        if not any(all(node.get(key, 0.0) + 1e-9 >= amount for key, amount in bundle.items()) for node in nodes):
-            raise ControllerError(ValueError(f"no machine has what one worker needs: {bundle}. The machines have {[_short(n) for n in nodes]}."))
+        raise ControllerError(ValueError(f"{count} workers with {bundle} each need {', '.join(missing)}: training cannot start. "
+                                         "Ask for less in ScalingConfig(num_workers=, resources_per_worker=, use_gpu=), or start raygo with more."))
+    fits = [how_many_fit(bundle, node) for node in nodes]
+    if not any(fits):
+        raise ControllerError(ValueError(f"no machine has what one worker needs: {bundle}. The machines have {[_short(n) for n in nodes]}."))
+    strict = {"STRICT_PACK": max(fits), "STRICT_SPREAD": sum(map(bool, fits))}.get(scaling.placement_strategy, count)
+    if strict < count:
+        raise ControllerError(ValueError(f"with placement_strategy={scaling.placement_strategy!r} there is room for {strict} workers with {bundle} each, "
+                                         f"not for {count}: the machines have {[_short(n) for n in nodes]}."))
 
 
 def _short(resources: dict[str, float]) -> dict[str, float]:
