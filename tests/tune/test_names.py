@@ -69,6 +69,8 @@ def test_what_is_odd_is_said(tmp_path, monkeypatch):
 
     with pytest.raises(ValueError, match=r"choice\(\[\]\)"):
         tune.choice([])
+    with pytest.raises(ValueError, match="a trial has to reserve something"):
+        tune.with_resources(plain, {"cpu": 0})
     with pytest.raises(ValueError, match="sample_from at a/b failed: ZeroDivisionError"):
         fit(space={"a": {"b": tune.sample_from(lambda spec: 1 / 0)}})
     (tmp_path / "file").touch()

@@ -80,6 +80,18 @@ def test_a_save_that_takes_long_holds_up_nobody_else(tmp_path, monkeypatch, capl
     assert "save_checkpoint of Counts_" in caplog.text and "Other trials go on" in caplog.text
 
 
+class SavesAndStops(FIFOScheduler):
+    def on_trial_result(self, tune_controller, trial, result):
+        tune_controller.save_trial(trial)
+        return TrialScheduler.STOP
+
+
+def test_a_save_is_waited_for_when_the_trial_stops(tmp_path):
+    space = {"i": 1, "flag": str(tmp_path / "flag")}
+    result = Tuner(Counts, param_space=space, tune_config=TuneConfig(scheduler=SavesAndStops()), run_config=run(tmp_path)).fit()[0]
+    assert result.error is None and result.metrics["n"] == 1 and Path(result.checkpoint.path, "n").read_text() == "1"
+
+
 class Takes(FIFOScheduler):
     """Has trial 1 go on from trial 0 before trial 0 is saved."""
 

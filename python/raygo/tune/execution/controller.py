@@ -391,7 +391,7 @@ class TuneController:
         elif decision == TrialScheduler.PAUSE:
             self._pause(trial, save=True)
         elif decision == TrialScheduler.STOP:
-            if can_save and (asked or (trial.checkpoint_at_end and not ended)):
+            if self._runs.saving(trial) is not None or (can_save and (asked or (trial.checkpoint_at_end and not ended))):
                 self._runs.save(trial, process, then=STOP)
             else:
                 self._finish(trial, process, quiet=nothing_runs)

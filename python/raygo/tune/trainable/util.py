@@ -101,6 +101,8 @@ def as_placement_group_factory(resources: Any) -> Any:
 
     if resources is None or isinstance(resources, PlacementGroupFactory):
         return resources
+    if isinstance(resources, Mapping) and not resources:
+        return PlacementGroupFactory([{"CPU": 1}])
     if isinstance(resources, ScalingConfig):
         return resources.as_placement_group_factory()
     if not isinstance(resources, Mapping):
@@ -113,6 +115,8 @@ def as_placement_group_factory(resources: Any) -> Any:
         if not isinstance(amount, (int, float)) or amount < 0:
             raise ValueError(f"resources[{name!r}] is {amount!r}: give a number that is not negative")
         bundle[{"cpu": "CPU", "gpu": "GPU"}.get(str(name), str(name))] = amount
+    if not any(bundle.values()):
+        raise ValueError(f"resources are {resources!r}: a trial has to reserve something, such as {{'cpu': 0.1}}, or all would run at once")
     return PlacementGroupFactory([bundle])
 
 
