@@ -115,7 +115,6 @@ def finish(code: int) -> None:
     """What ends an actor in order, and what the end of an interpreter would have done: exit hooks, ``__del__``, the last output."""
     import atexit
 
-    _binding.worker_goodbye() if _state.exits else None
     actor = _state.actor.instance if _state.actor is not None else None
     # By the class: an instance whose __getattr__ answers to every name has neither.
     shut_down, delete = (getattr(type(actor), name, None) for name in ("__ray_shutdown__", "__del__"))
@@ -126,6 +125,7 @@ def finish(code: int) -> None:
         except BaseException:  # shown as the interpreter would, and no reason to keep the rest from ending
             sys.excepthook(*sys.exc_info())
     flush()
+    _binding.worker_goodbye() if _state.exits else None  # last, as it closes the connection, which hooks may use
 
 
 def flush() -> None:

@@ -233,6 +233,7 @@ def test_an_actor_that_ends_in_order_cleans_up(tmp_path: Any, eventually: Any) -
                 f.write(what + "\n")
 
         def __ray_shutdown__(self) -> None:
+            raygo.cluster_resources()  # the engine is still there
             self.note(f"shutdown in {raygo.get_runtime_context().get_actor_id()}")
             raise ValueError("it stands in the log")
 
