@@ -160,9 +160,13 @@ func (n *Node) taskRows(q *query, yield func(map[string]any) bool) {
 func (n *Node) taskRow(id uint64, jobNum uint32, t *task.Template, name string, s task.State, attempt uint32, a, parent, workerNum uint64, pid int) map[string]any {
 	hex := ids.Task(id, n.incarnation, jobNum)
 	jobHex := ids.Job(jobNum)
+	function := t.Function()
+	if t.Kind == task.Actor {
+		name = function
+	}
 	row := map[string]any{
 		"task_id": ids.Hex(hex[:]), "number": id, "attempt_number": attempt, "name": name, "state": s.String(), "job_id": ids.Hex(jobHex[:]), "type": task.Type(t.Kind),
-		"func_or_class_name": t.Qualname, "node_id": n.nodeID(), "language": "PYTHON", "required_resources": t.Resources.Floats(), "worker_pid": pid, "actor_id": nil,
+		"func_or_class_name": function, "node_id": n.nodeID(), "language": "PYTHON", "required_resources": t.Resources.Floats(), "worker_pid": pid, "actor_id": nil,
 		"parent_task_id": nil, "worker_id": nil, "error_type": nil, "error_message": nil, "creation_time_ms": nil, "start_time_ms": nil, "end_time_ms": nil,
 		"runtime_env_info": nil, "placement_group_id": nil, "label_selector": t.LabelSelector,
 	}

@@ -1,6 +1,9 @@
 package task
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // State is where a task stands. The names are those of Ray's state API.
 type State uint8
@@ -17,6 +20,21 @@ const (
 
 func (s State) String() string {
 	return [...]string{"PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER", "RUNNING", "FINISHED", "FAILED"}[s]
+}
+
+// Function names what runs as Ray's state API does: without what the function or class is defined in.
+func (t *Template) Function() string {
+	parts := strings.Split(t.Qualname, ".")
+	switch n := len(parts); {
+	case t.Kind == Named || t.Qualname == "":
+		return t.Name
+	case t.Kind == Actor:
+		return parts[n-1] + ".__init__"
+	case t.Kind == Method && n > 1:
+		return parts[n-2] + "." + parts[n-1]
+	default:
+		return parts[n-1]
+	}
 }
 
 // Type names what kind of task a template makes, as Ray's state API does.

@@ -77,8 +77,17 @@ def test_state_lists_and_counts():
     assert len(tasks) == 3 and {t.state for t in tasks} == {"FINISHED"} and isinstance(tasks[0], TaskState)
     assert state.get_task(tasks[0].task_id).name == "listed_task"
     assert len(state.list_tasks(limit=2)) == 2
+
+    @raygo.remote
+    def fails():
+        raise ValueError("no")
+
+    raygo.wait([fails.remote()])
+    (failed,) = state.list_tasks(filters=[("state", "=", "FAILED")])
+    assert (failed.name, failed.func_or_class_name, failed.error_type) == ("fails", "fails", "TASK_EXECUTION_EXCEPTION")
     counts = state.summarize_tasks()["cluster"]["summary"]
-    assert counts["listed_task"]["state_counts"]["FINISHED"] == 3
+    assert counts["listed_task"]["state_counts"]["FINISHED"] == 3 and counts["fails"]["state_counts"] == {"FAILED": 1}
+    assert counts["Clerk.__init__"]["type"] == "ACTOR_CREATION_TASK" and counts["Clerk.answer"]["type"] == "ACTOR_TASK"
     assert state.summarize_actors()["cluster"]["summary"]["Clerk"]["state_counts"] == {"ALIVE": 1}
     assert any(o.object_id == kept.hex() and o.object_size >= 200_000 for o in state.list_objects(limit=1000))
     assert state.get_objects(kept.hex())[0].object_id == kept.hex()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -30,7 +31,7 @@ class TestWithoutAnEngine:
 
     def test_help_names_every_command(self) -> None:
         text = command("--help").stdout
-        for name in ("status", "memory", "list", "summary", "timeline", "logs", "run", "version"):
+        for name in ("status", "memory", "list", "get", "summary", "timeline", "logs", "run", "version"):
             assert f"\n  {name} " in text
 
     @pytest.mark.parametrize("words", [["status"], ["list", "tasks"], ["memory", "--stats"], ["timeline"], ["logs"]])
@@ -248,6 +249,13 @@ class TestAsking:
     def test_list_actors(self, engine: dict[str, str]) -> None:
         rows = json.loads(self.ok(engine, "list", "actors", "--format", "json"))
         assert [(row["name"], row["class_name"], row["state"]) for row in rows] == [("the-keeper", "Keeper", "ALIVE")]
+
+    def test_get(self, engine: dict[str, str]) -> None:
+        (row,) = json.loads(self.ok(engine, "list", "actors", "--format", "json", "--detail"))
+        assert json.loads(self.ok(engine, "get", "actors", row["actor_id"], "--format", "json")) == [row]
+        assert re.search(r"class_name +Keeper", self.ok(engine, "get", "actors", row["actor_id"]))
+        done = command("get", "tasks", "ab12", **engine)
+        assert done.returncode == 1 and "whose task_id is ab12" in done.stderr
 
     @pytest.mark.parametrize("kind", ["tasks", "actors", "objects", "workers", "nodes", "jobs", "placement-groups"])
     def test_list_shows_a_table(self, engine: dict[str, str], kind: str) -> None:

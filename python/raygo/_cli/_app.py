@@ -133,6 +133,26 @@ def list_(kind: str, filters: tuple[str, ...], limit: int, detail: bool, form: s
 
 
 @cli.command()
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("number", metavar="ID")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@address_option
+def get(kind: str, number: str, form: str, address: str | None) -> None:
+    """Show all that is known of one task, actor, object, worker, node, job or placement group."""
+    name = kind.replace("-", "_")
+    key = f"{name.removesuffix('s')}_id"
+    with Engine(address) as engine:
+        rows = engine.state(name, LIMIT, [[key, "=", number]], True)
+    if not rows:
+        raise click.ClickException(f"there is none among the {kind} whose {key} is {number}; `raygo list {kind}` shows them")
+    if form == "json":
+        click.echo(json.dumps(_show.plain(rows), indent=2))
+        return
+    for row in rows:  # an object has one for each process that holds it
+        _show.console().print(_show.table([{"": column, " ": value} for column, value in row.items()], ["", " "]))
+
+
+@cli.command()
 @click.argument("kind", type=click.Choice(["tasks", "actors", "objects"]))
 @address_option
 def summary(kind: str, address: str | None) -> None:
