@@ -409,6 +409,12 @@ def test_a_stopper_sees_what_is_returned(tmp_path):
     assert len(grid) < 6
 
 
+def test_a_number_that_is_returned_may_be_numpys(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    grid = Tuner(lambda config: numpy.float32(0.5), run_config=run(tmp_path)).fit()
+    assert grid.num_errors == 0 and grid[0].metrics["_metric"] == 0.5
+
+
 def test_limits_of_concurrency_do_not_contradict(tmp_path):
     limited = ConcurrencyLimiter(Proposes(), max_concurrent=3)
     with pytest.raises(ValueError, match="max_concurrent_trials is 2, but search_alg is a ConcurrencyLimiter with max_concurrent=3"):

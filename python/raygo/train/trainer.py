@@ -1,9 +1,10 @@
-"""The iterator that Ray's older trainers are made of is not in raygo."""
+"""Trainers' base under the name that some scripts use; the iterator that Ray's older trainers are made of is not in raygo."""
 from typing import TypeVar
 
 from raygo.train._absent import absent
+from raygo.train.base_trainer import BaseTrainer, TrainingFailedError
 
-__all__ = ["S", "T", "TrainingIterator"]
+__all__ = ["BaseTrainer", "S", "T", "TrainingFailedError", "TrainingIterator"]
 
 T = TypeVar("T")
 S = TypeVar("S")
