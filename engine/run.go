@@ -192,8 +192,8 @@ func (n *Node) result(p *peer, num uint64, r *wire.ResultFrame) error {
 func (n *Node) answered(p *peer, t *taskState, r *wire.ResultFrame) error {
 	num := t.id
 	status := r.Status
-	if status == wire.StatusOK && t.stop != nil && t.flags&wire.FlagActorCreate == 0 {
-		status = wire.StatusCanceled // an actor's call is not interrupted, and other code may go on when it is
+	if status == wire.StatusOK && t.stop != nil && t.flags&wire.FlagActorCreate == 0 && (t.actor == nil || !t.actor.t.IsAsync) {
+		status = wire.StatusCanceled // an actor's call is not interrupted, and other code may go on when it is; a coroutine that goes on means to
 	}
 	switch status {
 	case wire.StatusRetry:

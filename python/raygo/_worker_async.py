@@ -139,6 +139,8 @@ class Loop:
                 value = await template.callable(*args, **kwargs)
             else:
                 value = self._synchronous(call, template.callable, args, kwargs)
+                if call.canceled:
+                    raise asyncio.CancelledError
             if template.streaming:
                 await self._stream(call, template, value)
             elif template.dynamic or template.generating:
@@ -157,7 +159,7 @@ class Loop:
         self._stop_if_over()
 
     def _synchronous(self, call: _Call, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call what does not await: a cancel interrupts it by a signal, as on any main thread."""
+        """Call what does not await: a cancel that comes meanwhile counts at its end, as asyncio's do."""
         call.task.begin()
         try:
             return function(*args, **kwargs)

@@ -34,6 +34,16 @@ class Waiter:
     async def forever(self) -> None:
         await asyncio.sleep(1000)
 
+    async def stubborn(self) -> str:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            return "went on"
+        return "slept"
+
+    def blocks(self) -> None:
+        time.sleep(0.4)
+
     async def nested(self, refs: list[Any]) -> int:
         return sum(await asyncio.gather(*refs))
 
@@ -64,6 +74,13 @@ def test_streams_awaits_and_cancelling() -> None:
     raygo.cancel(ref)
     with pytest.raises(TaskCancelledError):
         raygo.get(ref, timeout=10)
+    stubborn, blocks = w.stubborn.remote(), w.blocks.remote()
+    time.sleep(0.2)
+    raygo.cancel(stubborn)
+    raygo.cancel(blocks)
+    assert raygo.get(stubborn, timeout=10) == "went on"  # as asyncio has it
+    with pytest.raises(TaskCancelledError):
+        raygo.get(blocks, timeout=10)
     assert raygo.get(w.nested.remote([])) == 0
 
 

@@ -589,7 +589,7 @@ def test_async_limits_and_cancel(worker: Worker) -> None:
     sleeping = worker.send(worker.method("sleep", group="io"), flags=fe.F_ACTOR_CALL, actor=1)
     time.sleep(0.2)
     worker.peer.send(fe.CANCEL_EXEC, sleeping)
-    assert worker.result(sleeping) == (OK, [None])  # what does not await goes on
+    assert worker.result(sleeping) == (CANCELED, [])  # at its end
 
 
 def test_async_actor_leaves(worker: Worker) -> None:
