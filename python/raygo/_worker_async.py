@@ -52,6 +52,7 @@ class Loop:
         self._groups = [_Group(limit) for limit in actor.limits]
         self._calls: dict[int, _Call] = {}
         self._over = False
+        self._closing = False
         self._flushing = False
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
@@ -75,6 +76,7 @@ class Loop:
         self._close()
 
     def _close(self) -> None:
+        self._closing = True
         left = asyncio.all_tasks(self._loop)
         for work in left:
             work.cancel()
@@ -186,6 +188,8 @@ class Loop:
         task = call.task
         if task.answered:
             raise exc
+        if isinstance(exc, asyncio.CancelledError) and self._closing:
+            return  # the actor ends: the engine tells the caller so
         if isinstance(exc, asyncio.CancelledError) and call.canceled:
             task.result((), _worker_errors.CANCELED)
         elif _worker_errors.answer(self._state, task, exc, call.canceled):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import raygo
-from raygo.exceptions import TaskCancelledError
+from raygo.exceptions import ActorDiedError, TaskCancelledError
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -82,6 +82,23 @@ def test_streams_awaits_and_cancelling() -> None:
     with pytest.raises(TaskCancelledError):
         raygo.get(blocks, timeout=10)
     assert raygo.get(w.nested.remote([])) == 0
+
+
+def test_calls_under_way_when_an_actor_exits() -> None:
+    @raygo.remote
+    class Leaves:
+        async def forever(self) -> None:
+            await asyncio.sleep(1000)
+
+        async def leave(self) -> None:
+            raygo.actor.exit_actor()
+
+    a = Leaves.remote()
+    under_way = [a.forever.remote() for _ in range(3)]
+    a.leave.remote()
+    for ref in under_way:
+        with pytest.raises(ActorDiedError):
+            raygo.get(ref, timeout=10)
 
 
 def test_threads_and_groups() -> None:
