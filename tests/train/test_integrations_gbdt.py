@@ -130,6 +130,18 @@ def test_frames_as_lightgbm_takes_them():
     assert np.isnan(made["a"].iloc[1]) and made["a"].iloc[0] == 1
 
 
+def test_a_lightgbm_cross_validation_reports_means_and_deviations(monkeypatch):
+    lightgbm = pytest.importorskip("lightgbm")
+    from raygo.tune.integration.lightgbm import TuneReportCallback
+
+    said: list[dict] = []
+    monkeypatch.setattr("raygo.tune.report", lambda metrics, **_: said.append(metrics))
+    data = lightgbm.Dataset(TRAIN.drop(columns="label"), TRAIN["label"])
+    lightgbm.cv({"objective": "binary", "metric": "binary_error", "verbose": -1, "num_threads": 1}, data, 2, nfold=3,
+                callbacks=[TuneReportCallback({"mean": "valid-binary_error-mean", "deviation": "valid-binary_error-stdv"})])
+    assert len(said) == 2 and all(0 < m["mean"] < 0.5 and 0 <= m["deviation"] < 0.5 for m in said), said
+
+
 def test_half_of_a_classic_trainer_is_refused():
     pytest.importorskip("xgboost")
     pytest.importorskip("lightgbm")

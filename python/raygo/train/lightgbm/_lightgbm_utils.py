@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["RayTrainReportCallback", "normalize_pandas_for_lightgbm"]
 
 
+def _metrics(entries: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """The evaluation's values by name; of a cross-validation, whose entries have the deviation as a fifth value, "-mean" and "-stdv"."""
+    found = {}
+    for data, metric, value, _, *deviation in entries:
+        if deviation:
+            found[f"{data}-{metric}-mean"], found[f"{data}-{metric}-stdv"] = value, deviation[0]
+        else:
+            found[f"{data}-{metric}"] = value
+    return found
+
+
 class ReportCallback:
     """Reports to `_destination`; the model is the file `filename` of a checkpoint."""
 
@@ -42,8 +53,7 @@ class ReportCallback:
 
     def __call__(self, env: CallbackEnv) -> None:
         """Report the iteration."""
-        # An entry of lightgbm.cv has the deviation as a fifth value.
-        found = {f"{entry[0]}-{entry[1]}": entry[2] for entry in env.evaluation_result_list or []}
+        found = _metrics(env.evaluation_result_list or [])
         said = self._reporter.chosen(found)
         last = env.iteration == env.end_iteration - 1
         if not (self._reporter.is_due(env.iteration) or (last and self._reporter.at_end)) or not self._destination.saves():
@@ -59,7 +69,8 @@ class RayTrainReportCallback(ReportCallback):
     Parameters
     ----------
     metrics : str, list of str or dict, optional
-        Which metrics, as "valid-binary_error"; a dict has the name to report each under.  All by default.
+        Which metrics, as "valid-binary_error", or "valid-binary_error-mean" and "valid-binary_error-stdv" of `lightgbm.cv`; a dict has
+        the name to report each under.  All by default.
     filename : str
         The model's file in a checkpoint.
     frequency : int
