@@ -191,8 +191,14 @@ def wait(ray_waitables: Any, *, num_returns: int = 1, timeout: float | None = No
         raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got a single {type(ray_waitables).__name__}")
     if not isinstance(ray_waitables, list):
         raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got {type(ray_waitables)}")
+    if timeout is not None and not hasattr(timeout, "__float__"):
+        raise TypeError(f"The 'timeout' argument is a number of seconds. Received {timeout!r}")
     if timeout is not None and timeout < 0:
         raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
+    if type(num_returns) is not int:
+        if not hasattr(num_returns, "__index__"):  # NumPy's integers have it
+            raise TypeError(f"num_returns of wait() is an int, not {num_returns!r}")
+        num_returns = num_returns.__index__()
     plain = True
     for ref in ray_waitables:
         if not isinstance(ref, ObjectRef):

@@ -321,9 +321,10 @@ def _check_arguments(num_cpus: Any, num_gpus: Any, resources: Any, labels: Any, 
 
         TASK["resources"].validate("resources", resources)
     if labels is not None:
-        from raygo._options import TASK
+        from raygo._options import Option
+        from raygo._options import labels as wrong
 
-        TASK["label_selector"].validate("labels", labels)
+        Option(dict, lambda value: wrong(value, "labels")).validate("labels", labels)
     if namespace is not None and not isinstance(namespace, str):
         raise TypeError("namespace must be None or a string.")
     if namespace == "":

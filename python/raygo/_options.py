@@ -87,13 +87,18 @@ def _resources(value: Any) -> str | None:
     return None
 
 
-def _label_selector(value: Any) -> str | None:
+def labels(value: Any, what: str) -> str | None:
+    """What is wrong with labels, or with what selects by them."""
     for key, wanted in (value or {}).items():
         if not isinstance(key, str) or not isinstance(wanted, str):
-            return f"label_selector maps str to str, but has {key!r}: {wanted!r}"
+            return f"{what} maps str to str, but has {key!r}: {wanted!r}"
         if not key:
-            return "label_selector has an empty label name"
+            return f"{what} has an empty label name"
     return None
+
+
+def _label_selector(value: Any) -> str | None:
+    return labels(value, "label_selector")
 
 
 def _fallback(value: Any) -> str | None:

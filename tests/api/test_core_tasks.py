@@ -188,11 +188,19 @@ def test_timeouts_say_what_for() -> None:
     assert isinstance(info.value, RayTaskError)
 
 
-def test_negative_timeouts_are_refused() -> None:
-    with pytest.raises(ValueError):
-        raygo.get(raygo.put(1), timeout=-2)
-    with pytest.raises(ValueError, match="nonnegative"):
-        raygo.wait([raygo.put(1)], timeout=-1)
+def test_odd_timeouts_and_numbers() -> None:
+    ref = raygo.put(1)
+    for wait in (lambda t: raygo.get(ref, timeout=t), lambda t: raygo.wait([ref], timeout=t)):
+        with pytest.raises(ValueError, match="nonnegative|from 0 on"):
+            wait(-2)
+        with pytest.raises(TypeError, match="number of seconds"):
+            wait("1")
+        for long in (float("inf"), 1e20, 10**30):
+            wait(long)
+    with pytest.raises(TypeError, match="num_returns of wait"):
+        raygo.wait([ref], num_returns=1.0)  # type: ignore[arg-type]
+    numpy = pytest.importorskip("numpy")
+    assert raygo.wait([ref], num_returns=numpy.int64(1)) == ([ref], [])
 
 
 def test_cancel() -> None:

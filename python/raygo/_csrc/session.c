@@ -95,9 +95,10 @@ int rb_deadline(PyObject *timeout, int64_t *deadline) {
   *deadline = -1;
   if (timeout == NULL || timeout == Py_None) return 0;
   double s = PyFloat_AsDouble(timeout);
-  if (s == -1.0 && PyErr_Occurred()) return -1;
-  if (!(s >= 0)) {
-    PyErr_Format(PyExc_ValueError, "a timeout is a number of seconds from 0 on, or None to wait without end, not %R", timeout);
+  bool number = s != -1.0 || !PyErr_Occurred();
+  PyErr_Clear();
+  if (!number || !(s >= 0)) {
+    PyErr_Format(number ? PyExc_ValueError : PyExc_TypeError, "a timeout is a number of seconds from 0 on, or None to wait without end, not %R", timeout);
     return -1;
   }
   if (s == 0) *deadline = 0;
