@@ -229,7 +229,8 @@ def test_late_files_leave_the_checkpoint_whole_where_nothing_can_be_renamed(tmp_
 def test_what_report_refuses(tmp_path):
     def loop(config):
         for wrong in ({"metrics": 3}, {"metrics": {}, "checkpoint": "path"}, {"metrics": {}, "checkpoint_dir_name": "a/b"},
-                      {"metrics": {}, "validation": True}, {"metrics": {}, "checkpoint": folder_with("n", "1"), "validation": "yes"}):
+                      {"metrics": {}, "validation": True}, {"metrics": {}, "checkpoint": folder_with("n", "1"), "validation": "yes"},
+                      {"metrics": {}, "checkpoint": folder_with("n", "1"), "validation": True}):
             with pytest.raises((TypeError, ValueError)):
                 train.report(**wrong)
         train.report({"fine": True})

@@ -79,7 +79,7 @@ def train(run: Run, first: int) -> Any:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise NotImplementedError("ScalingConfig(num_workers=0) under torchrun is not there in raygo: give the number of workers, and start the script itself")
     shards = {name: dataset.iterator() for name, dataset in run.datasets.items()}
-    place = Place(0, 1, 0, 1, 0, run.scaling_config.as_placement_group_factory(), run.metadata, shards)
+    place = Place(0, 1, 0, 1, 0, run.scaling_config.as_placement_group_factory(), run.metadata, shards, run.validations.config is not None)
     before, session = _session.current, LocalSession(run, place, first)
     _session.current = session
     try:

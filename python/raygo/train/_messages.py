@@ -34,6 +34,7 @@ class Place:
     resources: Any = None
     metadata: dict[str, Any] = field(default_factory=dict)
     shards: dict[str, Any] = field(default_factory=dict)
+    validates: bool = False                     # whether the trainer has a ValidationConfig
 
 
 @dataclass

@@ -99,8 +99,7 @@ class Validations:
 
     def start(self, reported: ReportedCheckpoint, how: Any) -> None:
         """Validate a checkpoint as `report(validation=how)` says."""
-        if self.config is None:
-            raise ValueError("report(validation=...) needs a trainer with validation_config=raygo.train.ValidationConfig(...)")
+        assert self.config is not None       # `report` has seen to it
         own = how if isinstance(how, ValidationTaskConfig) else ValidationTaskConfig()
         arguments = {**(self.config.task_config.fn_kwargs or {}), **(own.fn_kwargs or {})}
         limit = own.timeout_s if own.timeout_s is not None else self.config.task_config.timeout_s

@@ -304,6 +304,8 @@ class Run:
         try:
             places = group.places(self.scaling_config.as_placement_group_factory(), self.metadata)
             self._deal_out_datasets(group, places)
+            for place in places:
+                place.validates = self.validations.config is not None
             raygo.get([worker.actor.set_up.remote(place, self.storage, start, first, _environment(place), file, folder)
                        for worker, place, file in zip(group.workers, places, files, strict=True)])
             if backend.share_cuda_visible_devices:

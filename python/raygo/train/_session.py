@@ -250,6 +250,8 @@ def report(metrics: dict[str, Any], checkpoint: Checkpoint | None = None, checkp
         raise TypeError(f"report: validation is {validation!r}: give True, or a raygo.train.ValidationTaskConfig")
     if validation and checkpoint is None:
         raise ValueError("report(validation=...) validates a checkpoint: give one")
+    if validation and not current.place.validates:
+        raise ValueError("report(validation=...) needs a trainer with validation_config=raygo.train.ValidationConfig(...)")
     delete = delete_local_checkpoint_after_upload
     current.report(metrics, checkpoint, checkpoint_dir_name, mode, mode.default_delete_local_checkpoint_after_upload() if delete is None else delete,
                    checkpoint_upload_fn, validation)
