@@ -6,8 +6,9 @@ import pytest
 
 import raygo.data
 from raygo import train
-from raygo.train import Checkpoint, CheckpointUploadMode, DataParallelTrainer, Result, RunConfig, ScalingConfig, _session
+from raygo.train import Checkpoint, CheckpointUploadMode, DataParallelTrainer, Result, RunConfig, ScalingConfig, UserCallback, _session
 from raygo.train.collective import barrier, broadcast_from_rank_zero
+from raygo.train.error import ControllerError
 
 
 def fit(loop, tmp_path, **kwargs):
@@ -63,3 +64,22 @@ def test_a_run_that_is_to_stop(tmp_path):
 
     assert DataParallelTrainer(loop, scaling_config=ScalingConfig(num_workers=0),
                                run_config=RunConfig(storage_path=str(tmp_path), stop={"n": 3}, verbose=0)).fit().metrics["n"] == 3
+
+
+@pytest.mark.parametrize("mode", list(CheckpointUploadMode))
+def test_a_callbacks_error_is_not_the_functions(tmp_path, mode):
+    class Fails(UserCallback):
+        def after_report(self, run_context, metrics, checkpoint):
+            raise ZeroDivisionError("the callback's")
+
+    def loop():
+        for n in range(100):
+            try:
+                train.report({"n": n}, checkpoint=folder_with(n), checkpoint_upload_mode=mode)
+            except Exception:
+                pass
+
+    with pytest.raises(ControllerError, match="the callback's"):
+        DataParallelTrainer(loop, scaling_config=ScalingConfig(num_workers=0),
+                            run_config=RunConfig(storage_path=str(tmp_path), callbacks=[Fails()])).fit()
+    assert _session.current is None

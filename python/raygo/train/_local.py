@@ -19,12 +19,17 @@ class Stopped(BaseException):
 
 
 class Direct(Mailbox):
-    """A mailbox that is read as soon as something is left in it."""
+    """A mailbox that is read as soon as something is left in it.
+
+    What fails then, as a callback does, is no error of the training function, which may well handle those of its own: it is kept in `error`,
+    and ends the function.
+    """
 
     def __init__(self, run: Run, first: int, session: LocalSession) -> None:
         self._run = run
         self._session = session
         self._next = first
+        self.error: Exception | None = None
         self._said: dict[int, Report] = {}
         self._brought: dict[int, Brought] = {}
         self._reading = threading.RLock()        # files that are stored in the background come from another thread
@@ -34,15 +39,25 @@ class Direct(Mailbox):
         with self._reading:
             if isinstance(message, Report):
                 message.metrics = copy.deepcopy(message.metrics)        # the loop may go on changing them
-                self._said[message.index] = message
-            elif isinstance(message, Brought):
-                self._brought[message.index] = message
-            elif isinstance(message, Ask):
-                self._session.answer(message.number, self._reply(message))
-            while (said := self._said.get(self._next)) is not None and (not said.brings or self._next in self._brought):
-                index, self._next = self._next, self._next + 1
-                brought = self._brought.pop(index, None)
-                self._run.record(index, {0: self._said.pop(index)}, {} if brought is None else {0: brought})
+            if self.error is None:
+                try:
+                    self._take(message)
+                except Exception as error:
+                    self.error = error
+            if self.error is not None:
+                raise Stopped
+
+    def _take(self, message: Any) -> None:
+        if isinstance(message, Report):
+            self._said[message.index] = message
+        elif isinstance(message, Brought):
+            self._brought[message.index] = message
+        elif isinstance(message, Ask):
+            self._session.answer(message.number, self._reply(message))
+        while (said := self._said.get(self._next)) is not None and (not said.brings or self._next in self._brought):
+            index, self._next = self._next, self._next + 1
+            brought = self._brought.pop(index, None)
+            self._run.record(index, {0: self._said.pop(index)}, {} if brought is None else {0: brought})
 
     def _reply(self, ask: Ask) -> Any:
         if ask.what == "get_checkpoint":
@@ -60,7 +75,7 @@ class LocalSession(_session.Session):
     def __init__(self, run: Run, place: Place, first: int) -> None:
         super().__init__(place, run.storage, run.newest_checkpoint(), first)
         self._run = run
-        self.mailbox = Direct(run, first, self)
+        self.mailbox: Direct = Direct(run, first, self)
 
     def report(self, *args: Any, **kwargs: Any) -> None:
         """See `Session.report`; a run that is to stop does not return from here."""
@@ -82,13 +97,19 @@ def train(run: Run, first: int) -> Any:
     place = Place(0, 1, 0, 1, 0, run.scaling_config.as_placement_group_factory(), run.metadata, shards, run.validations.config is not None)
     before, session = _session.current, LocalSession(run, place, first)
     _session.current = session
+    value = None
     try:
-        with run.backend_config.train_func_context():
-            return call(run.train_loop, run.train_loop_config)
-    except Stopped:
-        return None
-    finally:
         try:
-            session.end()
+            with run.backend_config.train_func_context():
+                value = call(run.train_loop, run.train_loop_config)
         finally:
-            _session.current = before
+            session.end()
+    except BaseException as raised:
+        if not isinstance(raised, Stopped) and session.mailbox.error is None:
+            raise
+        value = None
+    finally:
+        _session.current = before
+    if session.mailbox.error is not None:
+        raise session.mailbox.error
+    return value
