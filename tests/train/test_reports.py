@@ -23,6 +23,7 @@ from raygo.train import (
     TrainingFailedError,
     ValidationConfig,
     ValidationTaskConfig,
+    _gather,
 )
 from raygo.train._messages import Ask, Brought, Mailbox, Report, dump, read_journal
 from raygo.train.collective import barrier, broadcast_from_rank_zero
@@ -150,11 +151,29 @@ def test_the_newest_checkpoint_can_be_had_again(tmp_path):
         rank, seen = train.get_context().get_world_rank(), [train.get_checkpoint()]
         for n in range(2):
             train.report({"n": n}, checkpoint=folder_with("n", str(n)) if rank == 1 else None)
+            barrier()
             seen.append(read(train.get_checkpoint(), "n"))
         train.report({"n": 2})
         return [*seen, read(train.get_checkpoint(), "n")]
 
     assert fit(loop, tmp_path, workers=2).return_value == [None, "0", "1", "1"]
+
+
+def test_the_newest_checkpoint_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(_gather, "_OTHERS_S", 0.1)
+
+    def loop(config):
+        seen, own = [], folder_with("n", "own")
+        train.report({"n": 0}, checkpoint=folder_with("n", "0"))
+        barrier()
+        if train.get_context().get_world_rank() == 0:
+            for n, mode in enumerate([None, CheckpointUploadMode.SYNC, CheckpointUploadMode.NO_UPLOAD], 1):       # rank 1 makes none of these
+                train.report({"n": n}, **({} if mode is None else {"checkpoint": own, "checkpoint_upload_mode": mode}))
+                seen.append(read(train.get_checkpoint(), "n"))
+        barrier()
+        return seen
+
+    assert fit(loop, tmp_path, workers=2).return_value == ["0", "0", "own"]
 
 
 def test_a_rank_that_writes_to_the_checkpoints_folder_itself(tmp_path):

@@ -34,6 +34,9 @@ _GRACE_S = 10.0
 # How long an interrupted driver waits for reports that are nearly there.
 _RESCUE_S = 1.0
 _SAY_AFTER_S = 10.0
+# How long get_checkpoint waits for the other ranks' part in a checkpoint that the rank which asks has brought: those that report with it are
+# about to, and those that do not may wait for this one themselves.
+_OTHERS_S = 2.0
 
 
 @dataclass
@@ -120,7 +123,7 @@ class Gather:
         left = None if give_up is None else give_up - time.monotonic()
         if left is not None and left <= 0:
             return left
-        waits = [w for w in (left, self._patience_left(), validations.patience()) if w is not None]
+        waits = [w for w in (left, self._patience_left(), validations.patience(), self._question_left()) if w is not None]
         ready, _ = raygo.wait([*self.waiting, *validations.running], num_returns=1, timeout=min(waits) if waits else None)
         for ref in ready:
             if ref in validations.running:
@@ -157,6 +160,7 @@ class Gather:
     def _take(self, rank: int, message: Any) -> None:
         self.heard += 1
         if isinstance(message, Ask):
+            message.heard = time.monotonic()
             self.questions.append((rank, message))
         elif message.index < self.next_index:
             if isinstance(message, Brought):
@@ -267,24 +271,29 @@ class Gather:
 
     # Questions.
 
+    def _question_left(self) -> float | None:
+        heard = [ask.heard for _, ask in self.questions if ask.what == "get_checkpoint"]
+        return max(0.0, min(heard) + _OTHERS_S - time.monotonic()) + 0.01 if heard else None
+
     def _answer(self) -> None:
         left = []
         for rank, ask in self.questions:
-            known, answer = self._reply(ask)
+            known, answer = self._reply(rank, ask)
             if known:
                 self.group.workers[rank].actor.answer.remote(ask.number, answer)
             else:
                 left.append((rank, ask))
         self.questions = left
 
-    def _reply(self, ask: Ask) -> tuple[bool, Any]:
+    def _reply(self, rank: int, ask: Ask) -> tuple[bool, Any]:
         if ask.what == "get_all_reported_checkpoints":
             upto, validated = ask.value
             done = self.next_index >= upto and not (validated and self.run_of.validations.running)
             return done, self.run_of.kept_reports() if done else None
         if ask.what == "get_checkpoint":
-            done = self.next_index > ask.value
-            return done, self.run_of.newest_checkpoint() if done else None
+            own = [brought for _, pending in sorted(self.pending.items()) if (brought := pending.brought.get(rank)) is not None and not brought.failed]
+            done = not own or own[-1].in_place is not None or time.monotonic() >= ask.heard + _OTHERS_S
+            return done, (own[-1].in_place if own else None) or self.run_of.newest_checkpoint()
         # Collectives: the n-th of each rank belong together.
         same = {rank: other.value[1] for rank, other in self.questions if other.what == ask.what and other.value[0] == ask.value[0]}
         gone = self.returned | set(self.errors)

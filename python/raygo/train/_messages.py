@@ -70,6 +70,7 @@ class Ask:
     number: int
     what: str
     value: Any = None
+    heard: float = 0.0                          # when the driver heard it, by its clock
 
 
 def dump(message: Any) -> bytes:

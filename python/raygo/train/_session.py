@@ -72,8 +72,7 @@ class Session:
         self.place = place
         self.storage = storage
         self._checkpoint = checkpoint
-        self._newer = -1                # a report that the driver has not been asked about yet: it may have another checkpoint
-        self.reports = first_report
+        self._first = self.reports = first_report
         self.mailbox = Mailbox(journal)
         self._pool: ThreadPoolExecutor | None = None
         self._uploads: list[Future[None]] = []
@@ -85,11 +84,8 @@ class Session:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The newest that is whole: the one to go on from, until this rank has reported."""
-        newer, self._newer = self._newer, -1
-        if newer >= 0:
-            self._checkpoint = self.ask("get_checkpoint", newer)
-        return self._checkpoint
+        """The one to go on from; once this rank has reported, the newest that is whole."""
+        return self._checkpoint if self.reports == self._first else self.ask("get_checkpoint")
 
     def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None, name: str | None = None,
                mode: CheckpointUploadMode = CheckpointUploadMode.SYNC, delete: bool = False,
@@ -101,10 +97,9 @@ class Session:
         self.reports += 1        # not before: for a number that nobody has said, the driver would wait
         self._reported = now
         if checkpoint is None:
-            self._newer = index
-        elif mode is CheckpointUploadMode.NO_UPLOAD:
+            return
+        if mode is CheckpointUploadMode.NO_UPLOAD:
             self.mailbox.put(Brought(index, in_place=checkpoint, name=name))
-            self._newer = index
         elif mode is CheckpointUploadMode.ASYNC:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="raygo-upload")
@@ -136,7 +131,6 @@ class Session:
             brought.failed = False
         finally:
             self.mailbox.put(brought)
-        self._newer = index
         if delete and checkpoint._files.local and brought.in_place != checkpoint:
             shutil.rmtree(checkpoint.path, ignore_errors=True)
 
@@ -272,7 +266,8 @@ def _refuse_tensors(metrics: Any, name: str) -> None:
 def get_checkpoint() -> Checkpoint | None:
     """The newest checkpoint that the workers have reported; before the first that of a run that failed, or `resume_from_checkpoint`.
 
-    None at a fresh start.  After a report it waits for the other workers' part in that report.
+    None at a fresh start.  It does not wait for workers that have not reported yet, but for a moment where this worker has brought files that
+    are only whole with theirs; then it is an older one.
     """
     if current is None:
         _outside("get_checkpoint")
