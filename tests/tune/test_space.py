@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from raygo import tune
@@ -104,6 +105,10 @@ def test_points_come_first(caplog):
     assert "points_to_evaluate has y=9, which the search space does not have" in caplog.text and "x=" not in caplog.text
     with pytest.raises(ValueError, match="points_to_evaluate has z, which the search space does not have; there are x, y"):
         drain(BasicVariantGenerator(points_to_evaluate=[{"z": 5}]), space, 3)
+    caplog.clear()
+    odd = {"x": tune.uniform(0, 7), "y": tune.choice([np.zeros(2), np.ones(2)]), "z": np.ones(2)}
+    assert drain(BasicVariantGenerator(points_to_evaluate=[{"x": "auto", "y": np.ones(2), "z": np.ones(2)}]), odd, 1)[0]["x"] == "auto"
+    assert "points_to_evaluate has x='auto'" in caplog.text and "y=" not in caplog.text and "z=" not in caplog.text
 
 
 def test_points_leave_grids_open():

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -200,8 +201,10 @@ def test_what_is_wrong_with_a_metric_is_said(tmp_path, caplog):
                  run_config=run(tmp_path)).fit()
     assert grid.num_errors == 1 and "`acc`" in str(grid.errors[0]) and "score" in str(grid.errors[0])
     # A metric may come with some of the reports only.
-    grid = Tuner(steps, param_space={"x": 1}, run_config=run(tmp_path, stop={"nowhere": 3})).fit()
-    assert not grid.errors and grid[0].metrics["score"] == 3 and caplog.text.count("Stopping criterion 'nowhere' not found in result dict!") == 1
+    for searches in (1, 2):
+        grid = Tuner(steps, param_space={"x": tune.grid_search([1, 1])}, run_config=run(tmp_path, stop={"nowhere": 3})).fit()
+        assert not grid.errors and grid[0].metrics["score"] == 3
+        assert caplog.text.count("Stopping criterion 'nowhere' not found in result dict!") == searches
     grid = Tuner(lambda config: {"loss": 1}, tune_config=TuneConfig(metric="acc", mode="max"), run_config=run(tmp_path)).fit()
     assert "`acc`" in str(grid.errors[0])
 
@@ -300,10 +303,47 @@ def test_what_is_no_trainable_is_refused(tmp_path):
             tune.run_experiments({"it": {"storage_path": str(tmp_path), **spec}})
 
 
+@pytest.mark.parametrize("most", ["0", "-1", "many"])
+def test_how_many_trials_may_be_pending_is_a_number(tmp_path, monkeypatch, most):
+    monkeypatch.setenv("TUNE_MAX_PENDING_TRIALS_PG", most)
+    with pytest.raises(ValueError, match=f"TUNE_MAX_PENDING_TRIALS_PG is '{most}'"):
+        Tuner(steps, param_space={"x": 1}, run_config=run(tmp_path)).fit()
+    assert not any(tmp_path.iterdir())          # of a search that did not begin
+
+
 def test_folders_have_the_trials_names(tmp_path):
     for name, begin in ((lambda trial: f"mine{trial.config['x']}", "mine1_0_x=1_"), (lambda trial: "y" * 300, "y" * 130)):
         grid = Tuner(steps, param_space={"x": tune.grid_search([1, 2])}, tune_config=TuneConfig(trial_name_creator=name), run_config=run(tmp_path)).fit()
         assert Path(grid[0].path).name.startswith(begin) and grid[0].path != grid[1].path
+
+
+class Widens(FIFOScheduler):
+    """Gives trial 0 other resources at its first report."""
+
+    def on_trial_result(self, tune_controller, trial, result):
+        if trial.config["x"] == 0 and result["score"] == 0 and not trial.resources_changed:
+            return self.PAUSE
+        return self.CONTINUE
+
+    def choose_trial_to_run(self, tune_controller):
+        trial = super().choose_trial_to_run(tune_controller)
+        if trial is not None and trial.status == "PAUSED":
+            tune_controller.update_resources(trial, {"cpu": 0.75})
+        return trial
+
+
+def test_resources_given_anew_are_those_of_trials_that_no_scheduler_changed(tmp_path):
+    def trial(config):
+        resources = tune.get_context().get_trial_resources().bundles
+        tune.report({"score": 0, "cpu": resources[0]["CPU"]})
+        if not (tmp_path / "flag").exists() and resources[0]["CPU"] != 0.5 or config["x"]:
+            raise RuntimeError("not yet")
+
+    Tuner(tune.with_resources(trial, {"cpu": 0.5}), param_space={"x": tune.grid_search([0, 1])}, tune_config=TuneConfig(scheduler=Widens()),
+          run_config=run(tmp_path, name="e")).fit()
+    (tmp_path / "flag").touch()
+    grid = Tuner.restore(str(tmp_path / "e"), trainable=tune.with_resources(trial, {"cpu": 0.25}), resume_errored=True).fit()
+    assert [r.metrics["cpu"] for r in grid] == [0.75, 0.25]
 
 
 class Model:
@@ -311,20 +351,25 @@ class Model:
         self.number = number
 
 
+class Size(NamedTuple):
+    width: int
+    height: int
+
+
 def test_objects_of_a_space_are_renewed(tmp_path):
     def uses(config):
         model = raygo.get(config["models"][0])
         if model.number == 2:
             raise RuntimeError("too few")
-        return {"number": model.number, "u": config["u"]}
+        return {"number": model.number, "u": config["u"], "side": config["size"].height}
 
     def space(*numbers):
-        return {"models": [tune.grid_search([raygo.put(Model(n)) for n in numbers])], "u": tune.uniform(0, 1)}
+        return {"models": [tune.grid_search([raygo.put(Model(n)) for n in numbers])], "u": tune.uniform(0, 1), "size": Size(3, 4)}
 
     first = Tuner(uses, param_space=space(1, 2), run_config=run(tmp_path, name="e")).fit()
     assert first.num_errors == 1
     again = Tuner.restore(str(tmp_path / "e"), trainable=uses, param_space=space(11, 12), resume_errored=True).fit()
-    assert [r.metrics["number"] for r in again] == [1, 12] and [r.config["u"] for r in again] == [r.config["u"] for r in first]
+    assert [(r.metrics["number"], r.metrics["side"]) for r in again] == [(1, 4), (12, 4)] and [r.config["u"] for r in again] == [r.config["u"] for r in first]
 
 
 def test_a_checkpoint_that_was_removed_is_passed_over(tmp_path):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import raygo
 from raygo.exceptions import ActorUnschedulableError, RayError, RayTaskError
 from raygo.tune.callback import CallbackList
-from raygo.tune.error import TuneError
+from raygo.tune.error import BadArgument, TuneError
 from raygo.tune.execution.actor import Common
 from raygo.tune.execution.autosave import Autosave
 from raygo.tune.execution.checkpoints import Keeper
@@ -47,6 +47,16 @@ log = logging.getLogger("raygo.tune")
 MOST_PENDING_ENV = "TUNE_MAX_PENDING_TRIALS_PG"
 
 
+def most_pending() -> int | None:
+    """How many trials may wait for resources, where the environment says so."""
+    most = os.environ.get(MOST_PENDING_ENV, "auto").strip()
+    if most == "auto":
+        return None
+    if not most.isdecimal() or int(most) < 1:
+        raise BadArgument(f"{MOST_PENDING_ENV} is {most!r}: give how many trials may wait for resources, 1 or more, or auto")
+    return int(most)
+
+
 @dataclass
 class Options:
     """How a search is run."""
@@ -55,6 +65,7 @@ class Options:
     reuse_actors: bool = False
     callbacks: list[Any] = field(default_factory=list)
     reporter: Any = None
+    most_pending: int | None = field(default_factory=most_pending)
 
 
 class TuneController:
@@ -78,6 +89,7 @@ class TuneController:
         self._stopping_all = False
         self._failed = False
         self._paused: set[str] = set()
+        self._missed: set[str] = set()          # stopping criteria of which it was said that reports lack them
         self._is_function = issubclass(experiment.trainable, FunctionTrainable)
         self._callbacks = CallbackList(options.callbacks)
         self._keeper = Keeper(self.storage)
@@ -88,8 +100,8 @@ class TuneController:
         drawn = isinstance(search_alg, BasicVariantGenerator)
         self._most_pending = max(16, cpus) if drawn else 1
         self._most_starting = max(2, cpus) if drawn else 1
-        if (most := os.environ.get(MOST_PENDING_ENV, "auto")) != "auto":
-            self._most_pending = self._most_starting = int(most)
+        if options.most_pending is not None:
+            self._most_pending = self._most_starting = options.most_pending
         self._resource_updater = ResourceUpdater()          # schedulers of users ask it
         self._runs = Runs(self._table, self._keeper, Processes(self._common(), options.reuse_actors), self._setup)
 
@@ -173,7 +185,7 @@ class TuneController:
 
     def update_resources(self, trial: Trial, resources: Any) -> None:
         """Give a trial that does not run other resources."""
-        trial.placement_group_factory = resources
+        trial.update_resources(resources)
         self._state.changed(trial, whole=True)
 
     # ---- the loop
@@ -370,7 +382,7 @@ class TuneController:
         flat = flatten_dict(result)
         stopper = self.experiment.stopper
         # A stopper of the whole search has to see each report, the last one too.
-        stop = (stopper is not None and stopper(trial.trial_id, result)) or ended or trial.should_stop(flat)
+        stop = (stopper is not None and stopper(trial.trial_id, result)) or ended or trial.should_stop(flat, self._missed)
         if (missing := unreported(trial, flat, self.search_alg, self.scheduler_alg)) is not None:
             raise ValueError(missing)
         if stop:

@@ -76,6 +76,9 @@ def _run(experiment: Experiment, storage: ExperimentStorage, search: SearchAlgor
         trials = _resumed(experiment, search, options, resume)
         if renew:
             _renew(experiment, search, trials)
+        for trial in trials:
+            if not (trial.is_finished() or trial.resources_changed):        # they may have been given anew
+                trial.placement_group_factory = experiment.resources_for(trial.config)
     _write(storage, TUNER_FILE, pickled)
     options.reporter = reporter
     if reporter is not None:
@@ -209,9 +212,6 @@ def _resumed(experiment: Experiment, search: SearchAlgorithm, options: Options, 
             _drop_missing(trial)
         elif not trial.is_finished():
             trial.status = Trial.TERMINATED
-    if experiment.resources_per_trial is not None:          # they may have been given anew
-        for trial in trials:
-            trial.placement_group_factory = trial.placement_group_factory if trial.is_finished() else experiment.resources_per_trial
     if isinstance(search, BasicVariantGenerator):
         search._live = {t.trial_id for t in trials if not t.is_finished()}
     _restore_callbacks(storage.local_path, options)
@@ -236,7 +236,7 @@ def _renewed(old: Any, new: Any) -> Any:
     if isinstance(old, dict) and isinstance(new, dict):
         return {key: _renewed(value, new[key]) if key in new else value for key, value in old.items()}
     if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)) and len(old) == len(new):
-        return type(old)(map(_renewed, old, new))
+        return getattr(old, "_make", type(old))(map(_renewed, old, new))        # a namedtuple takes its values one by one
     # What was drawn stays as it was; a domain says nothing about what was drawn from it.
     return old if isinstance(old, (str, bytes, int, float, type(None))) or has_unresolved(new) else new
 

@@ -33,7 +33,7 @@ _SMALLEST_LOG = 4 << 20
 # Of raygo, with nothing of a user's script in them.
 _KNOWN = (MetricTrace, PlacementGroupFactory)
 _FIELDS = ("trainable_name", "trial_id", "evaluated_params", "experiment_tag", "relative_logdir", "custom_trial_name", "stopping_criterion",
-           "status", "start_time", "num_failures", "error_text", "node_ip", "checkpoints_made")
+           "status", "start_time", "num_failures", "error_text", "node_ip", "checkpoints_made", "resources_changed")
 
 
 class ExperimentState:
@@ -230,8 +230,8 @@ def _apply(record: dict[str, Any], trials: dict[str, Trial], storage: Any, setti
 
 def _trial(fields: dict[str, Any], config: dict[str, Any], resources: Any, storage: Any, settings: dict[str, Any]) -> Trial:
     trial = Trial(fields["trainable_name"], config=config, trial_id=fields["trial_id"], storage=storage, placement_group_factory=resources, **settings)
-    for key in _FIELDS:
-        setattr(trial, key, fields[key])
+    for key, value in fields.items():
+        setattr(trial, key, value)
     return trial
 
 

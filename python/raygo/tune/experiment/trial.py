@@ -27,13 +27,11 @@ TRIAL_STATE_FILENAME = "trial_metadata.json"
 
 log = logging.getLogger("raygo.tune")
 
-# Criteria that were missed once.
-_told: set[str] = set()
 # A folder's name may have 255 bytes; the time is appended to this.
 _LONGEST_NAME = int(os.environ.get("TUNE_MAX_LEN_IDENTIFIER", "130"))
 # Of a trial's state as JSON: what it was made of, and what has happened since.
 _MADE_OF = ("trainable_name", "trial_id", "evaluated_params", "experiment_tag", "relative_logdir", "custom_trial_name", "stopping_criterion", "status")
-_SINCE = ("start_time", "num_failures", "num_failures_after_restore", "error_text", "node_ip", "checkpoints_made")
+_SINCE = ("start_time", "num_failures", "num_failures_after_restore", "error_text", "node_ip", "checkpoints_made", "resources_changed")
 
 
 class ExportFormat:
@@ -93,6 +91,7 @@ class Trial:
         self.evaluated_params: dict[str, Any] = evaluated_params or {}
         self.experiment_tag = experiment_tag
         self.placement_group_factory = placement_group_factory
+        self.resources_changed = False      # by a scheduler: they are not what the trainable asks for
         self.stopping_criterion: dict[str, float] = stopping_criterion or {}
         self.checkpoint_config = checkpoint_config
         self.export_formats = export_formats
@@ -228,10 +227,11 @@ class Trial:
         frequency = getattr(self.checkpoint_config, "checkpoint_frequency", 0)
         return frequency if isinstance(frequency, int) else 0
 
-    def should_stop(self, result: dict[str, Any]) -> bool:
+    def should_stop(self, result: dict[str, Any], told: set[str] | None = None) -> bool:
         """Whether the report, a flat one, meets a criterion of `stop`.
 
-        One that the report does not have may be in others, as a metric that is seldom measured; once it is said that it is missing.
+        One that the report does not have may be in others, as a metric that is seldom measured; it is said that it is missing, and
+        noted in `told`, unless it is there already.
         """
         if result.get("done"):
             return True
@@ -239,8 +239,8 @@ class Trial:
             value = result.get(name)
             if value is not None and value >= limit:
                 return True
-            if value is None and name not in _told:
-                _told.add(name)
+            if value is None and name not in (told := set() if told is None else told):
+                told.add(name)
                 log.warning("Stopping criterion %r not found in result dict! Available keys are %s. If %r is never reported, %s runs to its end.",
                             name, sorted(map(str, result)), name, self)
         return False
@@ -303,6 +303,7 @@ class Trial:
         if self.status == Trial.RUNNING:
             raise ValueError(f"{self} runs: its resources can be changed when it is paused")
         self.placement_group_factory = as_placement_group_factory(resources)
+        self.resources_changed = True
 
     def set_status(self, status: str) -> None:
         """PENDING, RUNNING, ..."""

@@ -162,7 +162,13 @@ def _check(space: dict[str, Any], given: dict[Any, Any]) -> None:
     for path, value in given.items():
         place = get_value(space, path)
         grid = isinstance(place, dict) and place.get("grid_search")
-        if not (value in grid if grid else place.is_valid(value) if isinstance(place, Domain) else bool(place == value)):
+        try:
+            known = value in grid if grid else place.is_valid(value) if isinstance(place, Domain) else bool(place == value)
+        except TypeError:           # text in a range of numbers
+            known = False
+        except (ValueError, RuntimeError):       # arrays and tensors, which are not equal or different as a whole
+            known = True
+        if not known:
             log.warning("points_to_evaluate has %s=%r, which the search space does not have: %s", "/".join(map(str, path)), value, place)
 
 
