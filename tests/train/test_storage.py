@@ -1,10 +1,10 @@
 """Storages: checkpoints appear whole or not at all, on disks, object stores and file systems of fsspec."""
+import fcntl
 import os
 import pickle
 import subprocess
 import sys
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import s3
@@ -208,7 +208,8 @@ def test_a_download_is_shared_and_removed(shelf, tmp_path):
     assert not os.path.exists(first) and not os.path.exists(f"{first}.lock")
 
 
-def test_many_come_and_go_while_a_download_is_shared():
+@pytest.mark.parametrize("turn", range(4))
+def test_another_comes_and_goes_while_a_download_is_locked(monkeypatch, turn):
     class Quick(Files):
         name = "quick"
 
@@ -218,16 +219,22 @@ def test_many_come_and_go_while_a_download_is_shared():
                 file.write("1")
 
     def read():
-        for _ in range(300):
-            with Checkpoint._on(Quick(), "shelf/checkpoint").as_directory() as place:
-                for _ in range(2):
-                    os.sched_yield()
-                    with open(os.path.join(place, "n")) as file:
-                        assert file.read() == "1"
+        with Checkpoint._on(Quick(), f"shelf/{turn}").as_directory() as place, open(os.path.join(place, "n")) as file:
+            assert file.read() == "1"
 
-    with ThreadPoolExecutor(6) as pool:
-        for done in [pool.submit(read) for _ in range(6)]:
-            done.result()
+    def letting_in(lock, how):
+        turns.append(how)
+        if len(turns) == turn + 1:        # where the lock is not held, or let go for a moment as it becomes another
+            lock_by(lock, fcntl.LOCK_UN)
+            monkeypatch.setattr(fcntl, "flock", lock_by)
+            read()
+            monkeypatch.setattr(fcntl, "flock", letting_in)
+        lock_by(lock, how)
+
+    turns, lock_by = [], fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", letting_in)
+    read()
+    assert len(turns) > turn
 
 
 def test_downloads_from_two_services_are_not_mixed_up(shelf, tmp_path):
