@@ -102,6 +102,8 @@ def test_the_best_checkpoints_are_kept_and_the_newest(tmp_path):
     result = fit(loop, tmp_path, checkpoint_config=CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="score"))
     assert [m["score"] for _, m in result.best_checkpoints] == [7.0, 9.0]        # and the newest is in `checkpoint`
     assert result.get_best_checkpoint("score", "min") == result.best_checkpoints[0][0] and result.checkpoint.path.endswith("5")
+    back = Result.from_path(result.path)
+    assert back.best_checkpoints == result.best_checkpoints and back.checkpoint == result.checkpoint
     assert sum(n.startswith("checkpoint_") for n in os.listdir(result.path)) == 3
 
 

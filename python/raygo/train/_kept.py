@@ -22,6 +22,9 @@ from raygo.train.constants import CHECKPOINT_DIR_NAME, CHECKPOINT_MANAGER_SNAPSH
 # expected to be further behind than that.
 _NOTED = 100
 
+# Of the CheckpointConfig: what says which checkpoints a Result shows, and in which order.
+_CONFIG = ("num_to_keep", "checkpoint_score_attribute", "checkpoint_score_order")
+
 RUNNING, FINISHED, ERRORED, INTERRUPTED = "RUNNING", "FINISHED", "ERRORED", "INTERRUPTED"
 
 
@@ -97,7 +100,8 @@ class KeptCheckpoints:
         entries = [{**({"name": c.path.rpartition("/")[2]} if c.path not in self._elsewhere else {"path": c.path, "on": c._files.name}),
                     **({"metrics": metrics} if whole else {})} for c, metrics, whole in shown]
         noted = {"version": 1, "status": self.status, "trial_dir_name": storage.trial_dir_name, "trial_id": storage.trial_id,
-                 "trial_name": storage.trial_name, "made": self.made, "checkpoints": entries, "and_all_reported": first > 0}
+                 "trial_name": storage.trial_name, "made": self.made, "checkpoints": entries, "and_all_reported": first > 0,
+                 "config": {key: getattr(self.config, key) for key in _CONFIG}}
         path = join(storage.experiment_fs_path, CHECKPOINT_MANAGER_SNAPSHOT_FILENAME)
         storage.files.write(path, json.dumps(noted, default=plain, skipkeys=True).encode())
 
@@ -134,13 +138,18 @@ class KeptCheckpoints:
 
 
 def kept_checkpoints(storage: StorageContext, noted: dict[str, Any] | None, reports: list[dict[str, Any]]) -> list[tuple[Checkpoint, dict[str, Any]]]:
-    """The checkpoints of a run that is read back, which may be one of which nothing is noted, as a trial of a search."""
+    """The checkpoints of a run that is read back, in their order; nothing is noted of a trial of a search."""
     if noted is None:
         whole = set(storage.whole_folders())
         return [(storage.checkpoint(name), report) for name, report in by_checkpoint(reports).items() if name in whole]
     checkpoints = KeptCheckpoints(CheckpointConfig(), storage, noted=False)
     checkpoints.load(noted, reports)
     return checkpoints.kept
+
+
+def noted_config(noted: dict[str, Any] | None) -> CheckpointConfig | None:
+    """By what a run kept its checkpoints, as far as that is noted."""
+    return CheckpointConfig(**noted["config"]) if noted is not None and "config" in noted else None
 
 
 def next_number(names: list[str]) -> int:

@@ -103,6 +103,8 @@ class Result:
     def from_path(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> Result:
         """Read a run back from its folder.
 
+        Its `best_checkpoints` are those that the run's own Result had; of a trial of a search, all that are there, in the order of their reports.
+
         Parameters
         ----------
         path : str
@@ -110,7 +112,7 @@ class Result:
         storage_filesystem : pyarrow.fs.FileSystem or fsspec.AbstractFileSystem, optional
             Where `path` is a path.
         """
-        from raygo.train._kept import kept_checkpoints
+        from raygo.train._kept import best_of, kept_checkpoints, noted_config
 
         files, folder = resolve(path, storage_filesystem)
         if not files.is_folder(folder):
@@ -131,7 +133,7 @@ class Result:
             noted = None
         reports = with_noted(read_history(storage), noted)
         kept = kept_checkpoints(storage, noted, reports)
-        result = cls(reports[-1] if reports else {}, kept[-1][0] if kept else None, None, folder, cast(Any, reports), kept,
+        result = cls(reports[-1] if reports else {}, kept[-1][0] if kept else None, None, folder, cast(Any, reports), best_of(kept, noted_config(noted)),
                      None if files.local else files.arrow())
         if noted is not None:
             with contextlib.suppress(FileNotFoundError):
