@@ -6,7 +6,9 @@ import tempfile
 import pytest
 
 from raygo import train, tune
-from raygo.train import Checkpoint, CheckpointUploadMode, DataParallelTrainer, RunConfig, ScalingConfig, UserCallback
+from raygo.train import Checkpoint, CheckpointUploadMode, DataParallelTrainer, RunConfig, ScalingConfig, UserCallback, _session
+from raygo.train._messages import Place
+from raygo.train._worker_group import TrainWorker
 
 
 def loop(config):
@@ -178,3 +180,11 @@ def test_a_trainers_own_settings_count_or_are_named(tmp_path):
         grid = tune.Tuner(trainer(stop={"i": 1}, name="lost"), run_config=tune.RunConfig(storage_path=str(tmp_path), name="search", verbose=0,
                                                                                          stop={"i": 4})).fit()
     assert grid[0].metrics["i"] == 4 and not (tmp_path / "lost").exists()
+
+
+def test_a_worker_that_cannot_come_into_the_trials_folder(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(_session, "current", None)
+    before = os.getcwd()
+    TrainWorker().set_up(Place(0, 1, 0, 1, 0), None, None, 0, {}, str(tmp_path / "elsewhere" / "journal"), str(tmp_path / "file" / "trial"))
+    assert os.getcwd() == before and f"{tmp_path}/file/trial: Not a directory" in caplog.text

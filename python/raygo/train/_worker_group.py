@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import socket
 import time
@@ -20,7 +21,7 @@ from raygo.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 if TYPE_CHECKING:
     from raygo.train._settings import ScalingConfig
 
-
+log = logging.getLogger("raygo.train")
 # With an elastic group: how long it is tried with one number of workers.
 _ELASTIC_STEP_S = 1.0
 
@@ -44,9 +45,13 @@ class TrainWorker:
                folder: str | None) -> None:
         os.environ.update(environment)
         if folder is not None:
-            os.makedirs(folder, exist_ok=True)
-            self._home = os.getcwd()
-            os.chdir(folder)
+            try:
+                os.makedirs(folder, exist_ok=True)
+                home = os.getcwd()
+                os.chdir(folder)
+                self._home = home
+            except OSError as error:        # on another machine than the driver's
+                log.warning("rank %d stays in the folder it started in: it cannot come into its trial's, %s: %s", place.world_rank, folder, error.strerror)
         # On another machine than the driver's there is no such folder, and what a dying worker said last is lost.
         known = journal if os.path.isdir(os.path.dirname(journal)) else None
         self._session = _session.current = _session.Session(place, storage, checkpoint, first_report, known)
