@@ -72,9 +72,9 @@ static int announce_wait(rg_client *c, uint64_t task, uint16_t flags, const stru
 }
 
 /* Not flushed: it leaves with the next frame, or with the monitor's next tick. */
-static void announce_done(rg_client *c, uint64_t task) {
+static void announce_done(rg_client *c, uint64_t task, uint16_t flags) {
   if (!task || rg_dead(c)) return;
-  if (rg_frame_begin(c, RG_UNBLOCKED, 0, task, 0)) rg_out_end(c, sizeof(struct rg_hdr), false);
+  if (rg_frame_begin(c, RG_UNBLOCKED, flags, task, 0)) rg_out_end(c, sizeof(struct rg_hdr), false);
 }
 
 int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task, int64_t deadline, rg_check_fn check, void *arg,
@@ -113,7 +113,7 @@ int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task,
     }
     if (task) rg_vec_add(&missing, &s->oid, sizeof s->oid);
   }
-  w.task = task;
+  w.task = aside ? 0 : task;   /* a cycle is the task's own wait's to report */
   w.or_error = or_error;
   if (have >= need || (or_error && failed)) w.done = true;
   else w.remaining = need - have;
@@ -124,7 +124,7 @@ int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task,
   int r = 0;
   if (ask.n || (deadline != 0 && !there)) {
     uint64_t tell = deadline != 0 && !there ? task : 0;   /* a look is no wait */
-    r = announce_wait(c, tell, (uint16_t)((need < n ? RG_F_ANY : 0) | (deadline >= 0 || aside ? RG_F_TIMED : 0)), &ask, &missing);
+    r = announce_wait(c, tell, (uint16_t)((need < n ? RG_F_ANY : 0) | (deadline >= 0 ? RG_F_TIMED : 0) | (aside ? RG_F_ASIDE : 0)), &ask, &missing);
     told = tell != 0;
   }
   if (!r && deadline == 0 && c->fd >= 0) rg_pump(c);   /* what has arrived counts */
@@ -140,7 +140,7 @@ int rg_wait(rg_client *c, rg_slot **slots, size_t n, size_t need, uint64_t task,
   }
   unlink_waiter(c, &w);
   pthread_mutex_unlock(&c->mu);
-  if (told) announce_done(c, task);
+  if (told) announce_done(c, task, aside ? RG_F_ASIDE : 0);
   free(nodes);
   free(ask.p);
   free(missing.p);

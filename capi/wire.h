@@ -43,7 +43,7 @@ enum rg_type {
   RG_KILL = 15,            /* id: actor number.  flags: RG_F_NO_RESTART */
   RG_RESULT = 16,          /* id: task number.  payload: rg_result: the task ended */
   RG_ITEM = 17,            /* id: task number.  payload: rg_value: one more item of a generator */
-  RG_BLOCKED = 18,         /* id: task number (0: none).  payload: rg_oid[] waited for.  flags: RG_F_ANY when one is enough, RG_F_TIMED */
+  RG_BLOCKED = 18,         /* id: task number (0: none).  payload: rg_oid[] waited for.  flags: RG_F_ANY when one is enough, RG_F_TIMED, RG_F_ASIDE */
   RG_UNBLOCKED = 19,       /* id: as in RG_BLOCKED */
   RG_RETURN = 20,          /* payload: uint64_t[]: tasks sent to this worker and not begun, given back */
   RG_CONSUMED = 21,        /* id: generator task.  payload: uint64_t count of items taken so far; UINT64_MAX: generator dropped */
@@ -76,7 +76,8 @@ enum rg_flag {
   RG_F_STREAMING = 64,    /* a generator: RG_ITEM frames, then RG_RESULT */
   RG_F_HAS_CONTEXT = 128, /* RG_EXEC: a msgpack map stands at the end (rg_exec.context_len) */
   RG_F_TIMED = 256,       /* RG_BLOCKED: the wait ends by itself after a while */
-  RG_F_LEASE = 512        /* RG_CREATE: the process would pin the object without asking */
+  RG_F_LEASE = 512,       /* RG_CREATE: the process would pin the object without asking */
+  RG_F_ASIDE = 1024       /* RG_BLOCKED, RG_UNBLOCKED: a thread that the task has started waits, and the task itself may go on */
 };
 
 enum rg_kind {             /* how a value is held */

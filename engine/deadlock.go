@@ -30,15 +30,20 @@ func (n *Node) blocked(p *peer, num uint64, oids wire.OIDs, flags uint16) {
 	for i := range k.oids {
 		k.oids[i] = oids.At(i)
 	}
+	aside := flags&wire.FlagAside != 0
 	if w.waits == nil {
-		w.waits = map[uint64]*waitFor{}
+		w.waits, w.asides = map[uint64]*waitFor{}, map[uint64]int{}
 	}
-	if w.waits[num] == nil {
+	if aside && w.asides[num] == 0 || !aside && w.waits[num] == nil {
 		w.nblocked++
 		n.refetch = len(n.fetches) > 0
 		n.anyBlocked++
 	}
-	w.waits[num] = k
+	if aside {
+		w.asides[num]++
+	} else {
+		w.waits[num] = k
+	}
 	if w.lease != nil && (w.actor == nil || w.actor.t.MaxConcurrency == 1) {
 		n.sched.Block(w.lease)
 		n.reschedule = true
@@ -47,7 +52,9 @@ func (n *Node) blocked(p *peer, num uint64, oids wire.OIDs, flags uint16) {
 	for _, o := range k.oids {
 		n.hasten(o.Task, &budget)
 	}
-	n.checkWait(w, k)
+	if !aside {
+		n.checkWait(w, k)
+	}
 }
 
 // maxHastened is how many tasks one wait hastens: to look at all that it waits for may take long.
@@ -77,12 +84,24 @@ func (n *Node) hasten(num uint64, budget *int) {
 }
 
 // unblocked is RG_UNBLOCKED.
-func (n *Node) unblocked(p *peer, num uint64) {
+func (n *Node) unblocked(p *peer, num uint64, flags uint16) {
 	w := p.worker
-	if w == nil || w.waits[num] == nil {
+	switch {
+	case w == nil:
+		return
+	case flags&wire.FlagAside == 0:
+		if w.waits[num] == nil {
+			return
+		}
+		delete(w.waits, num)
+	case w.asides[num] > 1:
+		w.asides[num]--
+		return
+	case w.asides[num] == 1:
+		delete(w.asides, num)
+	default:
 		return
 	}
-	delete(w.waits, num)
 	w.nblocked--
 	n.anyBlocked--
 	if w.nblocked == 0 && w.lease != nil {

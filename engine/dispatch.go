@@ -122,7 +122,7 @@ func (n *Node) frame(p *peer, h wire.Header, b []byte) error {
 		}
 		return err
 	case wire.Unblocked:
-		n.unblocked(p, h.ID)
+		n.unblocked(p, h.ID, h.Flags)
 		return nil
 	case wire.Return:
 		nums, err := wire.ParseUint64s(b)

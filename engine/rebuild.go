@@ -370,7 +370,7 @@ func (n *Node) pinWait(w *worker, o *object) uint64 {
 		return 0
 	}
 	if w.waits == nil {
-		w.waits = map[uint64]*waitFor{}
+		w.waits, w.asides = map[uint64]*waitFor{}, map[uint64]int{}
 	}
 	w.waits[key] = &waitFor{task: key, oids: []wire.OID{o.oid()}}
 	w.nblocked++
@@ -390,6 +390,6 @@ func (n *Node) pinWait(w *worker, o *object) uint64 {
 // waitEnded ends what awaitPin began.
 func (n *Node) waitEnded(x waiter) {
 	if x.wait != 0 {
-		n.unblocked(x.p, x.wait)
+		n.unblocked(x.p, x.wait, 0)
 	}
 }

@@ -177,8 +177,12 @@ func (n *Node) result(p *peer, num uint64, r *wire.ResultFrame) error {
 		t.started = n.now - ran
 	}
 	n.unassign(t)
-	if w.waits != nil {
-		n.unblocked(p, num) // a task that ended waits for nothing
+	if w.nblocked > 0 { // a task that ended waits for nothing
+		n.unblocked(p, num, 0)
+		if w.asides[num] > 0 {
+			w.asides[num] = 1
+			n.unblocked(p, num, wire.FlagAside)
+		}
 	}
 	err := n.answered(p, t, r)
 	if err != nil && t.u.task == t && t.w == nil {
@@ -192,8 +196,8 @@ func (n *Node) result(p *peer, num uint64, r *wire.ResultFrame) error {
 func (n *Node) answered(p *peer, t *taskState, r *wire.ResultFrame) error {
 	num := t.id
 	status := r.Status
-	if status == wire.StatusOK && t.stop != nil && t.flags&wire.FlagActorCreate == 0 && (t.actor == nil || !t.actor.t.IsAsync) {
-		status = wire.StatusCanceled // an actor's call is not interrupted, and other code may go on when it is; a coroutine that goes on means to
+	if status == wire.StatusOK && t.stop != nil && t.flags&wire.FlagActorCall != 0 && !t.actor.t.IsAsync {
+		status = wire.StatusCanceled // it is not interrupted; a task or coroutine that is and goes on all the same means to
 	}
 	switch status {
 	case wire.StatusRetry:
@@ -225,6 +229,7 @@ func (n *Node) answered(p *peer, t *taskState, r *wire.ResultFrame) error {
 		return n.actorCreated(p, t, r)
 	}
 	var last value
+	at := uint32(0) // the value that has the error: those before it are good
 	in := r.Values
 	for range r.NValues {
 		var v wire.Value
@@ -237,14 +242,14 @@ func (n *Node) answered(p *peer, t *taskState, r *wire.ResultFrame) error {
 			return err
 		}
 		if state == task.Failed {
-			last = value{state: val.state, isError: true, data: val.data, size: val.size}
+			last, at = value{state: val.state, isError: true, data: val.data, size: val.size}, v.Index
 		}
 		n.set(t.u.find(v.Index), val)
 	}
 	var rest func(*object) value
 	if state == task.Failed && r.NValues > 0 { // one error stands for all values
 		if last.state == inArena {
-			last = (&sysError{Code: errs.ETASK, Message: fmt.Sprintf("%s raised an exception; its first value has it, which is too large to be had twice", n.describe(t))}).value()
+			last = (&sysError{Code: errs.ETASK, Message: fmt.Sprintf("%s raised an exception, which is too large to be had twice: get the value at index %d of what the call returned, which has it", n.describe(t), at-1)}).value()
 		}
 		rest = func(*object) value { return last }
 	}

@@ -39,6 +39,7 @@ type worker struct {
 	puts     map[*object]struct{} // an actor's: they die with it
 	creates  bool                 // an actor's: so do actors that it created
 	waits    map[uint64]*waitFor  // tasks that said RG_BLOCKED
+	asides   map[uint64]int       // and for how many of their further threads they did
 	nblocked int
 	services map[string]*service
 
@@ -276,7 +277,7 @@ func (n *Node) workerGone(w *worker) {
 	}
 	w.dead = true
 	n.anyBlocked -= w.nblocked
-	w.nblocked, w.waits = 0, nil
+	w.nblocked, w.waits, w.asides = 0, nil, nil
 	if w.env == nil {
 		n.serverGone(w)
 		return

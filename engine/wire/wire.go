@@ -89,6 +89,7 @@ const (
 	FlagHasContext  uint16 = 128
 	FlagTimed       uint16 = 256
 	FlagLease       uint16 = 512
+	FlagAside       uint16 = 1024
 )
 
 // Kind says how a value is held.

@@ -23,7 +23,7 @@ func TestNumbersAreThoseOfTheHeader(t *testing.T) {
 		"WELCOME": uint64(Welcome), "OBJECT": uint64(Object), "CREATED": uint64(Created), "REPLY": uint64(Reply), "TEMPLATE_DEF": uint64(TemplateDef), "EXEC": uint64(Exec),
 		"CANCEL_EXEC": uint64(CancelExec), "RECALL": uint64(Recall), "RESUME": uint64(Resume), "LOG": uint64(Log), "EXIT": uint64(Exit), "WAIT_ERROR": uint64(WaitError),
 		"F_FORCE": uint64(FlagForce), "F_RECURSIVE": uint64(FlagRecursive), "F_NO_RESTART": uint64(FlagNoRestart), "F_ANY": uint64(FlagAny),
-		"F_ACTOR_CREATE": uint64(FlagActorCreate), "F_ACTOR_CALL": uint64(FlagActorCall), "F_STREAMING": uint64(FlagStreaming), "F_HAS_CONTEXT": uint64(FlagHasContext), "F_TIMED": uint64(FlagTimed), "F_LEASE": uint64(FlagLease),
+		"F_ACTOR_CREATE": uint64(FlagActorCreate), "F_ACTOR_CALL": uint64(FlagActorCall), "F_STREAMING": uint64(FlagStreaming), "F_HAS_CONTEXT": uint64(FlagHasContext), "F_TIMED": uint64(FlagTimed), "F_LEASE": uint64(FlagLease), "F_ASIDE": uint64(FlagAside),
 		"V_INLINE": uint64(Inline), "V_ARENA": uint64(Arena), "V_SYSERR": uint64(SysErr),
 		"R_OK": uint64(StatusOK), "R_ERROR": uint64(StatusError), "R_RETRY": uint64(StatusRetry), "R_CANCELED": uint64(StatusCanceled), "R_EXIT_ACTOR": uint64(StatusExitActor),
 		"B_NONE": uint64(FormatNone), "B_PICKLE": uint64(FormatPickle), "B_BYTES": uint64(FormatBytes), "B_MSGPACK": uint64(FormatMsgpack), "B_ARROW": uint64(FormatArrow), "B_TENSOR": uint64(FormatTensor), "B_ERROR": uint64(FormatError),

@@ -326,6 +326,8 @@ class Items:
     def answer(self, state: State, task: Any, more: bool = False) -> Any:
         """Answer the task; as `_worker_errors.answer`."""
         template, values, failure = self._template, tuple(self._values), self._failure
+        self._failure = None  # its traceback leads back to here: what the task held would stay until a collection of garbage
+        self._values.clear()
         if failure is None and len(values) < self._limit:
             failure = ValueError(f"Task {template.name} returned {len(values)} objects, but num_returns={self._limit}.")
         if failure is not None and not (template.dynamic and _worker_errors.final(task, failure)):

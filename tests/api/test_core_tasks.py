@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -93,6 +94,52 @@ def test_generators_with_a_number_of_values() -> None:
         raygo.get(error)
     with pytest.raises(KeyError, match="after them"):
         raygo.get(square.remote(error))
+
+    @raygo.remote(num_returns=3)
+    def large() -> Any:
+        yield 1
+        raise KeyError("x" * 1_000_000)
+
+    one, error, other = large.remote()
+    assert raygo.get(one) == 1
+    with pytest.raises(KeyError, match="xxx"):
+        raygo.get(error)
+    with pytest.raises(RayTaskError, match="index 1"):
+        raygo.get(other)
+
+
+def test_a_generator_that_raises_holds_nothing() -> None:
+    class Keeps:
+        def __init__(self) -> None:
+            gc.disable()
+            self.held: list[Any] = []
+
+        def _numbers(self) -> Any:
+            thing = type("Thing", (), {})()
+            self.held.append(weakref.ref(thing))
+            yield 1
+            raise KeyError(str(thing))
+
+        def left(self) -> list[bool]:
+            return [ref() is not None for ref in self.held]
+
+    class Plain(Keeps):
+        def numbers(self) -> Any:
+            yield from self._numbers()
+
+    class Asynchronous(Keeps):
+        async def numbers(self) -> Any:
+            for n in self._numbers():
+                yield n
+
+    for cls in (Plain, Asynchronous):
+        a = raygo.remote(cls).remote()
+        one, error = a.numbers.options(num_returns=2).remote()
+        assert raygo.get(one) == 1
+        with pytest.raises(KeyError):
+            raygo.get(error)
+        raygo.get(a.numbers.options(num_returns="dynamic").remote())
+        assert raygo.get(a.left.remote()) == [False, False]
 
 
 def test_generators_of_asynchronous_actors_with_a_number_of_values() -> None:
@@ -188,6 +235,11 @@ def test_timeouts_say_what_for() -> None:
     assert isinstance(info.value, RayTaskError)
 
 
+class Deep:
+    def __float__(self) -> float:
+        raise RecursionError("too deep")
+
+
 def test_odd_timeouts_and_numbers() -> None:
     ref = raygo.put(1)
     for wait in (lambda t: raygo.get(ref, timeout=t), lambda t: raygo.wait([ref], timeout=t)):
@@ -195,8 +247,12 @@ def test_odd_timeouts_and_numbers() -> None:
             wait(-2)
         with pytest.raises(TypeError, match="number of seconds"):
             wait("1")
-        for long in (float("inf"), 1e20, 10**30):
+        for long in (float("inf"), 1e20, 10**30, 10**400):
             wait(long)
+        with pytest.raises(ValueError, match="nonnegative|from 0 on"):
+            wait(-(10**400))
+    with pytest.raises(RecursionError):
+        raygo.get(ref, timeout=Deep())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="num_returns of wait"):
         raygo.wait([ref], num_returns=1.0)  # type: ignore[arg-type]
     numpy = pytest.importorskip("numpy")
@@ -371,6 +427,34 @@ def test_a_cycle_is_reported() -> None:
         raygo.get(a.outer.remote(), timeout=15)
     assert isinstance(info.value.cause, DeadlockError)
     raygo.kill(a)
+
+
+def test_a_cycle_is_reported_beside_waiting_threads() -> None:
+    @raygo.remote(num_cpus=0)
+    class Waits:
+        def outer(self, other: Any, me: Any, refs: list[Any]) -> Any:
+            threading.Thread(target=lambda: [raygo.get(ref) for ref in refs], daemon=True).start()
+            return raygo.get(other.inner.remote(me, refs))
+
+        def inner(self, other: Any, refs: list[Any]) -> Any:
+            raygo.get(refs[1])  # the thread's first wait has ended by now, and the next has begun
+            return raygo.get(other.word.remote())
+
+        def word(self) -> str:
+            return "a word"
+
+    @raygo.remote(num_cpus=0)
+    def after(seconds: float, _: Any = None) -> None:
+        time.sleep(seconds)
+
+    a, b = Waits.remote(), Waits.remote()
+    first = after.remote(0.1)
+    never = after.remote(1000)
+    with pytest.raises(RayTaskError, match="part of a cycle"):
+        raygo.get(a.outer.remote(b, a, [first, after.remote(0.2, first), never]), timeout=15)
+    raygo.cancel(never)
+    for actor in (a, b):
+        raygo.kill(actor)
 
 
 def test_big_closures_run() -> None:

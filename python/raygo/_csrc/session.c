@@ -96,7 +96,18 @@ int rb_deadline(PyObject *timeout, int64_t *deadline) {
   if (timeout == NULL || timeout == Py_None) return 0;
   double s = PyFloat_AsDouble(timeout);
   bool number = s != -1.0 || !PyErr_Occurred();
-  PyErr_Clear();
+  if (!number && PyErr_ExceptionMatches(PyExc_OverflowError) && PyLong_Check(timeout)) {   /* an int that no double holds */
+    PyErr_Clear();
+    PyObject *zero = PyLong_FromLong(0);
+    int negative = zero ? PyObject_RichCompareBool(timeout, zero, Py_LT) : -1;
+    Py_XDECREF(zero);
+    if (negative <= 0) return negative;
+    s = -1;
+    number = true;
+  } else if (!number) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;   /* what its __float__ raised */
+    PyErr_Clear();
+  }
   if (!number || !(s >= 0)) {
     PyErr_Format(number ? PyExc_ValueError : PyExc_TypeError, "a timeout is a number of seconds from 0 on, or None to wait without end, not %R", timeout);
     return -1;
