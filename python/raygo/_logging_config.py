@@ -82,8 +82,8 @@ def _formatter(config: LoggingConfig) -> Any:
         """One object per record."""
 
         def format(self, record: logging.LogRecord) -> str:
-            row: dict[str, Any] = {"asctime": self.formatTime(record), "levelname": record.levelname, "message": record.getMessage()}
-            row.update(filename=record.filename, lineno=record.lineno, **fields_of(record))
+            row = {**fields_of(record), "asctime": self.formatTime(record), "levelname": record.levelname, "message": record.getMessage()}
+            row.update(filename=record.filename, lineno=record.lineno)  # last: a record has no "asctime" or "message" before it is formatted
             if record.exc_info:
                 row["exc_text"] = self.formatException(record.exc_info)
             return json.dumps(row, default=str)

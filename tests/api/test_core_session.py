@@ -199,6 +199,8 @@ def test_runtime_env_of_the_job_and_of_a_task(driver: Any, tmp_path: Any) -> Non
             raygo.get(look.options(runtime_env={"worker_process_setup_hook": fails}, max_retries=0).remote(), timeout=30)
         except raygo.exceptions.WorkerCrashedError as error:
             assert "no paint left" in str(error), error
+        else:
+            raise AssertionError("a task ran although its worker's setup hook had raised")
     """,
         str(project),
     )

@@ -71,7 +71,8 @@ def test_a_last_line_without_an_end_is_shown_under_its_task(driver: Any) -> None
 def test_the_logging_config_holds_in_workers(driver: Any) -> None:
     done = driver("""
         import logging, raygo
-        raygo.init(num_cpus=1, logging_config=raygo.LoggingConfig(encoding="JSON", log_level="INFO", additional_log_standard_attrs=["name"]))
+        raygo.init(logging_config=raygo.LoggingConfig(encoding="JSON", log_level="INFO", additional_log_standard_attrs=["name", "lineno", "message"]),
+                    num_cpus=1)
         @raygo.remote
         class A:
             def speak(self): logging.getLogger("app").info("a word", extra={"colour": "blue"})
@@ -85,10 +86,9 @@ def test_the_logging_config_holds_in_workers(driver: Any) -> None:
                 continue
             raise AssertionError(wrong)
     """)
-    (line,) = done.stderr.splitlines()
-    row = json.loads(line[line.index("{") :])
+    (row,) = (json.loads(line[line.index("{") :]) for line in done.stderr.splitlines() if "{" in line)
     assert {row["message"], row["name"], row["colour"], row["actor_name"], row["task_name"]} == {"a word", "app", "blue", "till", "A.speak"}
-    assert {"job_id", "worker_id", "node_id", "actor_id", "task_id", "timestamp_ns"} <= row.keys()
+    assert {"job_id", "worker_id", "node_id", "actor_id", "task_id", "timestamp_ns", "lineno"} <= row.keys()
 
 
 def test_bars_of_tqdm_ray(driver: Any) -> None:
