@@ -31,9 +31,7 @@ func (n *Node) blocked(p *peer, num uint64, oids wire.OIDs, flags uint16) {
 		k.oids[i] = oids.At(i)
 	}
 	aside := flags&wire.FlagAside != 0
-	if w.waits == nil {
-		w.waits, w.asides = map[uint64]*waitFor{}, map[uint64]int{}
-	}
+	w.mayWait()
 	if aside && w.asides[num] == 0 || !aside && w.waits[num] == nil {
 		w.nblocked++
 		n.refetch = len(n.fetches) > 0
@@ -54,6 +52,13 @@ func (n *Node) blocked(p *peer, num uint64, oids wire.OIDs, flags uint16) {
 	}
 	if !aside {
 		n.checkWait(w, k)
+	}
+}
+
+// mayWait has the worker remember waits from now on; most never wait.
+func (w *worker) mayWait() {
+	if w.waits == nil {
+		w.waits, w.asides = map[uint64]*waitFor{}, map[uint64]int{}
 	}
 }
 

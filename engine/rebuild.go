@@ -369,9 +369,7 @@ func (n *Node) pinWait(w *worker, o *object) uint64 {
 	if w.waits[key] != nil {
 		return 0
 	}
-	if w.waits == nil {
-		w.waits, w.asides = map[uint64]*waitFor{}, map[uint64]int{}
-	}
+	w.mayWait()
 	w.waits[key] = &waitFor{task: key, oids: []wire.OID{o.oid()}}
 	w.nblocked++
 	n.anyBlocked++

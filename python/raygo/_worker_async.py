@@ -178,9 +178,9 @@ class Loop:
                 if not items.add(item):
                     await value.aclose()
                     break
+        except AsyncioActorExit:
+            raise
         except Exception as exc:
-            if isinstance(exc, AsyncioActorExit):
-                raise
             items.failed(exc)
         items.answer(self._state, call.task, True)
 

@@ -239,8 +239,9 @@ class Trial:
             value = result.get(name)
             if value is not None and value >= limit:
                 return True
-            if value is None and name not in (told := set() if told is None else told):
-                told.add(name)
+            if value is None and (told is None or name not in told):
+                if told is not None:
+                    told.add(name)
                 log.warning("Stopping criterion %r not found in result dict! Available keys are %s. If %r is never reported, %s runs to its end.",
                             name, sorted(map(str, result)), name, self)
         return False
